@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kalda.broker.security.sasl_authenticator import SaslAuthenticator
 from kalda.common.metrics import Metrics
 from kalda.net.connection import Connection
-from kalda.net.metrics_http import MetricsServer
+from kalda.net.metrics_http import MetricsServer, _Scrape
 from kalda.protocol import framing
 from kalda.security.principal import ANONYMOUS, USER, KafkaPrincipal
 from kalda.security.sasl.bearer_token import BearerToken, InvalidTokenError, UnsecuredVerifier
@@ -225,8 +225,7 @@ def zookeeper_connect(data: bytes) -> None:
     reader = FrameReader(1 << 20)
     reader.feed(data)
     with contextlib.suppress(FrameError, JuteError):
-        word = reader.peek_word()
-        if word is not None and not is_four_letter_word(word):
+        if not is_four_letter_word(data[:4]):
             frame = reader.next_frame()
             if frame is not None:
                 read_connect_request(frame)
@@ -244,12 +243,11 @@ def digest_md5(data: bytes) -> None:
 def metrics_request(data: bytes) -> None:
     """The head of a request to the metrics endpoint."""
 
-    async def answer() -> None:
-        parts = await _metrics_server._answer(data)
-        assert bytes(parts[0]).startswith(b"HTTP/1.1 ")
-        assert b" 500 " not in bytes(parts[0])[:13]
-
-    asyncio.run(answer())
+    answer = _metrics_server._answer(data)
+    parts = answer.run(lambda: 0.0) if isinstance(answer, _Scrape) else answer
+    assert parts is not None, "nothing is registered"
+    assert bytes(parts[0]).startswith(b"HTTP/1.1 ")
+    assert b" 500 " not in bytes(parts[0])[:13]
 
 
 # Inputs that they take.

@@ -404,7 +404,7 @@ def _build_server(context: BrokerContext, early_requests: EarlyRequests) -> Serv
         server.reconfigure(_server_config(config, hosts))
 
     hosts = HostAddresses(context.runtime.network, reconfigure)
-    server = Server(_server_config(config, hosts), early_requests.on_frame)
+    server = Server(_server_config(config, hosts), early_requests.on_frame, context.runtime.network)
     context.config_store.on_broker_change(lambda _: reconfigure())
     throttle = context.access.throttle
     throttle.on_ip_rate(server.rates.set_ip_rate)
@@ -444,7 +444,12 @@ def _build_metrics_server(context: BrokerContext, health: BrokerHealth) -> "Metr
     from kalda.net.metrics_http import MetricsServer
 
     health.register_metrics(context.metrics)
-    return MetricsServer(context.metrics, health.unready_reason, login=context.config.metrics_login)
+    return MetricsServer(
+        context.metrics,
+        health.unready_reason,
+        login=context.config.metrics_login,
+        network=context.runtime.network,
+    )
 
 
 def _server_config(config: BrokerConfig, hosts: HostAddresses) -> ServerConfig:

@@ -1,78 +1,43 @@
-"""Implements a client connection without its transport: splits input into frames, keeps replies in order.
+"""Implements the server's side of a connection: splits input into frames, keeps replies in order.
 
 `Connection` splits received bytes into frames, passes each to the frame handler, keeps the order of replies
-and enforces the limits. A subclass moves the bytes: `SocketConnection` uses a raw non-blocking socket; a TLS
-connection could use an asyncio transport and call `_received` from there.
+and enforces the limits. It owns the socket; a subclass receives and sends: `SocketConnection` as it is,
+`TlsConnection` encrypted.
 
-Requests are handled in order of arrival and may finish in any order; replies leave in the order of the
-requests:
+A frame begins with its size in four bytes, in Kafka's protocol and in ZooKeeper's. What begins with no size
+within the limit goes to the connection's `Session`: a four-letter command, or the head of an HTTP request.
+Without a session the protocol is Kafka's, and the connection closes.
+
+Requests of Kafka are handled in order of arrival and may finish in any order; replies leave in the order of
+the requests:
 
     frames   A (a fetch that waits)   B (answered at once)   C (acks=0: no answer)
     tickets  [A]                      [A, B*]                [A, B*]
     A is answered: the peer gets A, then B.
 
+A session that keeps an order of its own sends by `push` instead, at any time.
+
 What a maintainer must not break: while output is pending (the peer does not read), no further frame is
 handled. Every limit on the memory of a connection depends on it.
 """
 
+import asyncio
 import logging
-from asyncio import TimerHandle
+import math
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from mmap import mmap
-from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
 
 from kalda.common import invariants
 from kalda.common.log_limiter import LogLimiter
 from kalda.net.foreign_protocols import FOREIGN_SIZE_MIN, ForeignProtocol, recognise
 from kalda.net.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers
+from kalda.net.reply import Chunk, PieceSource, Ticket
 from kalda.protocol.framing import SIZE, SIZE_BYTES
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import Stream, readers_of
 from kalda.security.principal import ANONYMOUS
-
-
-class FileRegion(Protocol):
-    """Bytes of an open file; all but small ones go from the page cache to the socket by ``sendfile``."""
-
-    @property
-    def position(self) -> int:
-        """Where the region begins, in bytes from the start of the file."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many bytes it has."""
-        ...
-
-    def fileno(self) -> int:
-        """Return the open file's descriptor."""
-        ...
-
-
-class PieceSource:
-    """Bytes that are made while they are sent; `size` of them in all, in pieces."""
-
-    __slots__ = ("_on_ready", "size")
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._on_ready: Callable[[], None] | None = None
-
-    def take(self) -> bytes | None:
-        """Return the next piece, which has at least one byte, or None if it is not ready."""
-        raise NotImplementedError
-
-    def when_ready(self, on_ready: Callable[[], None]) -> None:
-        """Call `on_ready` once, when the piece that `take` did not return is there."""
-        self._on_ready = on_ready
-
-    def _signal(self) -> None:
-        on_ready, self._on_ready = self._on_ready, None
-        if on_ready is not None:
-            on_ready()
-
-
-Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion | PieceSource
-"""One piece of a reply."""
 
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], None]"
 """Called with each frame, without its size prefix. The view is writable and valid during the call only."""
@@ -105,6 +70,13 @@ buffer of its own, so that a peer which trickles it does not make us copy it ove
 STASH_LARGE_BYTES_MAX: Final = 4 * 1024
 """The part of a larger frame that is set aside before it gets that buffer: a size alone costs nothing."""
 
+UNREAD_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Pushed bytes, views aside, above which a peer that does not read is disconnected: events cannot be refused.
+Responses to outstanding requests stay below this, except lists of very many znodes."""
+
+FINISH_SECONDS_MAX: Final = 5.0
+"""How long a peer may take to read the last replies of a connection that ends."""
+
 
 class ConnectionOwner(Protocol):
     """What a connection uses of the server that accepted it."""
@@ -127,58 +99,74 @@ class ConnectionOwner(Protocol):
         ...
 
 
-class Ticket:
-    """The place of one request's reply in the order of its connection."""
+class Session(Protocol):
+    """What a protocol other than Kafka's does with a connection."""
 
-    __slots__ = ("on_abandoned", "reply")
+    def on_frame(self, connection: "Connection", frame: memoryview) -> None:
+        """Handle a frame, as a `FrameHandler` does."""
+        ...
 
-    def __init__(self) -> None:
-        self.reply: bytes | Sequence[Chunk] | None = None
-        self.on_abandoned: Callable[[], None] | None = None
-        """Called if the connection closes before the reply: lets a delayed operation stop waiting."""
+    def on_unsized(self, size: int, start: memoryview) -> bool:
+        """Take bytes, at least four, that begin with `size`, which is no size within the limit.
 
+        Return whether they are complete; what the peer sends afterwards is not handled. False has them come
+        again when there are more.
+        """
+        ...
 
-NO_REPLY: Final[tuple[Chunk, ...]] = ()
-"""The reply that sends nothing."""
+    def on_closed(self) -> None:
+        """Note that the connection has closed; nothing is called afterwards."""
+        ...
 
 
 class Connection:
-    """The transport-independent half of a connection."""
+    """What plaintext and encrypted connections have in common: all but receiving and sending."""
 
     __slots__ = (
         "__weakref__",
         "_blocked",
         "_closed",
         "_corked",
+        "_descriptor",
         "_draining",
+        "_ending",
+        "_flushes_soon",
         "_handle",
         "_held_bytes",
         "_is_held",
         "_large",
         "_large_filled",
         "_large_size",
+        "_loop",
         "_mute_timer",
         "_muted_until",
+        "_now",
         "_out",
         "_out_bytes",
         "_outstanding",
         "_owner",
         "_paused",
+        "_readers",
         "_resumes_soon",
+        "_sent_of_first",
+        "_shared",
         "_stash",
         "_stops_turn",
+        "_stream",
         "client_id",
         "client_id_bytes",
         "decisions",
+        "due",
         "frame_bytes_max",
         "id",
         "last_active",
         "listener",
-        "login_due",
         "peer",
         "peer_address",
+        "peer_port",
         "principal",
         "received_at",
+        "session",
         "software",
         "writable_names",
     )
@@ -190,10 +178,13 @@ class Connection:
         connection_id: int,
         listener: str,
         peer: tuple[str, int],
+        stream: Stream,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.id: Final = connection_id
         self.listener: Final = listener
         self.peer_address: Final = peer[0]
+        self.peer_port: Final = peer[1]
         self.peer: Final = f"{peer[0]}:{peer[1]}"
         # The client id that came with the last request, decoded once: clients send the same one every time.
         self.client_id_bytes: bytes | None = None
@@ -202,24 +193,35 @@ class Connection:
         """The largest frame that is taken."""
         self.principal = ANONYMOUS
         """The identity of the client, once it is known."""
-        self.login_due: float | None = None
-        """Monotonic seconds until which the client has to authenticate; None if it need not, or has."""
+        self.due: float | None = None
+        """Monotonic seconds until which the client has to authenticate, or to open its session; None if it
+        need not, or has."""
+        self.session: Session | None = None
+        """What handles the frames and all else that arrives; None in Kafka's protocol."""
         self.software = UNKNOWN_SOFTWARE
         """The name and version of the client's software, once it has said it (KIP-511)."""
         self.decisions: Any = None
         """What an authorizer remembers of this client."""
         self.writable_names: Collection[bytes] = ()
         """The topics that `decisions` let the client write to."""
-        self.received_at = self.last_active = monotonic()
-        """Monotonic seconds: when the frame at hand could be read, and when bytes last moved either way."""
+        self._now: Final = loop.time
+        self.received_at = self.last_active = self._now()
+        """Seconds of the loop: when the frame at hand could be read, and when bytes last moved either way."""
         self._owner = owner
         self._handle = handle
+        self._stream: Final = stream
+        self._descriptor: Final = stream.fileno()
+        self._loop: Final = loop
+        self._readers: Final = readers_of(loop)
+        self._shared: Final = owner.buffers.shared
         self._outstanding: list[Ticket] = []
         self._held_bytes = 0
         self._is_held = False
         # Replies on their way: all of them memory or file regions that the peer gets in this order.
         self._out: list[Chunk] = []
         self._out_bytes = 0
+        # Bytes of the first file region or source of `_out` that are gone; such a chunk stays in place.
+        self._sent_of_first = 0
         # Replies of the frame at hand wait for the end of the receive, to leave together.
         self._corked = False
         # The transport could not send all of `_out` and will call back; no other code sends meanwhile.
@@ -228,10 +230,14 @@ class Connection:
         # `_resume` is scheduled. No other code may handle the stash meanwhile, nor schedule it again: a busy
         # connection would get one more turn in each turn of the event loop.
         self._resumes_soon = False
+        # What was pushed leaves when the loop's turn ends.
+        self._flushes_soon = False
         self._draining = False
+        # Why the connection closes when the peer has taken all of `_out`, and the level of the line about it.
+        self._ending: tuple[str, int] | None = None
         self._closed = False
         # Unmutes the connection of a client that has to wait because of a quota.
-        self._mute_timer: TimerHandle | None = None
+        self._mute_timer: asyncio.TimerHandle | None = None
         self._muted_until = 0.0
         # Closed or muted: the frame at hand is the last of this turn.
         self._stops_turn = False
@@ -241,6 +247,7 @@ class Connection:
         self._large: mmap | None = None
         self._large_filled = 0
         self._large_size = 0
+        self._start_reading()
 
     @property
     def is_closed(self) -> bool:
@@ -250,7 +257,7 @@ class Connection:
     @property
     def is_quiet(self) -> bool:
         """Whether every request was answered and every reply was sent."""
-        return not self._outstanding and not self._out
+        return not self._outstanding and not self._has_unsent()
 
     @property
     def is_waiting_for_broker(self) -> bool:
@@ -263,9 +270,18 @@ class Connection:
         return self._paused
 
     @property
+    def is_held_back(self) -> bool:
+        """Whether the server does not read from the peer although the peer reads its replies."""
+        return self._paused and not self._has_unsent()
+
+    @property
     def outstanding_count(self) -> int:
         """How many requests wait for their answers."""
         return len(self._outstanding)
+
+    def queued_bytes(self) -> int:
+        """Return how many bytes of replies the peer has not taken, memory of others (views) aside."""
+        return sum(len(chunk) for chunk in self._out if isinstance(chunk, (bytes, bytearray)))
 
     def send(self, reply: bytes | Sequence[Chunk]) -> None:
         """Answer the request at hand; only from within the frame handler, and without a ticket.
@@ -304,7 +320,7 @@ class Connection:
             self._held_bytes += _memory_bytes(reply)
             return
         ticket.reply = reply
-        self.last_active = monotonic()
+        self.last_active = self._now()
         self._queue(reply)
         ready = 1
         while ready < len(outstanding):
@@ -325,6 +341,16 @@ class Connection:
                 # Not here: the caller may be in the middle of another connection's request.
                 self._plan_resume()
 
+    def push(self, data: bytes | memoryview) -> None:
+        """Send something at any time, behind what was sent before; it leaves when the loop's turn ends."""
+        if self._closed:
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not self._corked and not self._flushes_soon:
+            self._flushes_soon = True
+            self._loop.call_soon(self._flush_planned)
+
     def hold_frames(self) -> None:
         """Handle no further frame until the request at hand is answered; only from within the frame handler.
 
@@ -333,6 +359,19 @@ class Connection:
         """
         self._is_held = True
 
+    def hold(self) -> None:
+        """Handle no further frame until `release`."""
+        self._is_held = self._stops_turn = True
+        if not self._closed and not self._paused:
+            self._pause()
+
+    def release(self) -> None:
+        """Handle further frames after `hold`, from the loop's next turn on."""
+        if self._is_held and not self._closed:
+            self._is_held = False
+            self._stops_turn = self._mute_timer is not None
+            self._plan_resume()
+
     def mute(self, seconds: float) -> None:
         """Handle no further frame for some time, from now on; answers to earlier ones still leave.
 
@@ -340,13 +379,13 @@ class Connection:
         """
         if self._closed:
             return
-        when = monotonic() + seconds
+        when = self._now() + seconds
         if self._mute_timer is not None:
             if self._muted_until >= when:
                 return
             self._mute_timer.cancel()
         self._muted_until = when
-        self._mute_timer = self._call_later(seconds, self._unmute)
+        self._mute_timer = self._loop.call_later(seconds, self._unmute)
         self._stops_turn = True
         if not self._paused:
             self._pause()
@@ -359,6 +398,11 @@ class Connection:
         """Pass further frames to another handler if they go to `before`."""
         if self._handle == before:
             self._handle = handle
+
+    def begin(self, session: Session) -> None:
+        """Pass everything that arrives to a session."""
+        self.session = session
+        self._handle = session.on_frame
 
     def handle_kept(self, frame: memoryview) -> None:
         """Handle a frame that the frame handler kept aside; its reply is sent at once."""
@@ -393,9 +437,41 @@ class Connection:
         self._owner.connection_closed(self, reason, level)
         if invariants.enabled:
             self.check_invariants()
+        session, self.session = self.session, None
+        if session is not None:
+            # The session refers to the connection, and the garbage collector comes late.
+            self._handle = drop_frame
+            session.on_closed()
         for ticket in abandoned:
             if ticket.reply is None and ticket.on_abandoned is not None:
                 ticket.on_abandoned()
+
+    def finish(self, reason: str, level: int = logging.INFO) -> None:
+        """Handle no further frame, and close when the peer has taken all replies or `FINISH_SECONDS_MAX` are
+        over."""
+        if self._closed or self._ending is not None:
+            return
+        self._flush()
+        if self.is_quiet:
+            self.close(reason, level)
+        if self.is_closed:
+            return
+        self._ending = (reason, level)
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+        self._muted_until = math.inf
+        self._mute_timer = self._loop.call_later(FINISH_SECONDS_MAX, partial(self.close, reason, level))
+        self._stops_turn = True
+        if not self._paused:
+            self._pause()
+
+    def close_foreign(self, start: memoryview) -> bool:
+        """Close the connection, and log why, if it begins with another protocol; return whether it does."""
+        protocol = recognise(start)
+        if protocol is not None:
+            self._owner.peer_speaks(self, protocol)
+            self.close(f"the peer sent {protocol.value}", logging.DEBUG)
+        return protocol is not None
 
     def drain(self) -> None:
         """Handle no further request; requests that were handled are still answered."""
@@ -415,7 +491,7 @@ class Connection:
         assert count <= REQUESTS_OUTSTANDING_MAX, f"{self.peer}: {count} requests are unanswered"
         held_bytes = sum(_memory_bytes(each.reply) for each in outstanding if each.reply is not None)
         assert held_bytes == self._held_bytes, f"{self.peer}: {self._held_bytes} instead of {held_bytes}"
-        assert self._out or not self._blocked, f"{self.peer}: nothing to send, and blocked"
+        assert self._has_unsent() or not self._blocked, f"{self.peer}: nothing to send, and blocked"
         stashed = 0 if self._stash is None else len(self._stash)
         assert stashed <= SHARED_BUFFER_BYTES, f"{self.peer}: {stashed} bytes do not fit the shared buffer"
         if self._large is not None:
@@ -423,27 +499,18 @@ class Connection:
             filled, capacity = self._large_filled, len(self._large)
             assert filled < min(capacity, self._large_size), f"{self.peer}: {filled} bytes in {capacity}"
 
-    # What a transport provides.
+    # What a subclass provides.
+
+    def _has_unsent(self) -> bool:
+        """Return whether the peer has not taken all that was sent."""
+        return bool(self._out)
+
+    def _on_readable(self) -> None:
+        """Receive, and handle what came; called by the event loop."""
+        raise NotImplementedError
 
     def _transmit(self) -> None:
         """Send as much of `_out` as the peer takes; if `_blocked`, a callback will send the rest."""
-        raise NotImplementedError
-
-    def _stop_reading(self) -> None:
-        raise NotImplementedError
-
-    def _start_reading(self) -> None:
-        raise NotImplementedError
-
-    def _resume_soon(self) -> None:
-        """Have `_resume_planned` called from the event loop, once."""
-        raise NotImplementedError
-
-    def _call_later(self, seconds: float, call: Callable[[], None]) -> TimerHandle:
-        """Have `call` called from the event loop after that time."""
-        raise NotImplementedError
-
-    def _disconnect(self) -> None:
         raise NotImplementedError
 
     # Receiving.
@@ -494,15 +561,18 @@ class Connection:
                 break
             (size,) = SIZE.unpack_from(data, position)
             if size < 0 or size > size_max:
-                self._refuse_size(size, data[position:end])
-                return False
+                if self._take_unsized(size, data[position:end]):
+                    if self._closed:
+                        return False
+                    position = end
+                break
             stop = start + size
             if stop > end:
                 if size > STASH_BYTES_MAX:
                     begun = data[position:end]
                     if size >= FOREIGN_SIZE_MIN and recognise(begun) is not None:
                         # Where socket.request.max.bytes allows such sizes.
-                        self._refuse_size(size, begun)
+                        self._take_unsized(size, begun)
                         return False
                     if len(begun) > STASH_LARGE_BYTES_MAX:
                         self._begin_large(begun, size)
@@ -523,8 +593,8 @@ class Connection:
             turn_end -= 1
             # The clock starts behind the first request: most turns have no second one and need not look.
             if turn_end == FRAMES_PER_TURN_MAX - 1:
-                deadline = monotonic() + TURN_S
-            elif not turn_end or monotonic() >= deadline:
+                deadline = self._now() + TURN_S
+            elif not turn_end or self._now() >= deadline:
                 self._plan_resume()
                 break
         if position < end:
@@ -558,16 +628,16 @@ class Connection:
         self._large_filled = len(begun)
         self._large = self._owner.buffers.lease(self._large_size, begun)
 
-    def _refuse_size(self, size: int, start: memoryview) -> None:
-        protocol = recognise(start)
-        if protocol is not None:
-            self._owner.peer_speaks(self, protocol)
-            self.close(f"the peer sent {protocol.value}", logging.DEBUG)
-            return
-        self.close(
-            f"frame size {size} is outside 0..{self.frame_bytes_max} ({self._size_setting()})",
-            logging.WARNING,
-        )
+    def _take_unsized(self, size: int, start: memoryview) -> bool:
+        """Take what begins with no size within the limit; return whether it is complete."""
+        if self.session is not None:
+            return self.session.on_unsized(size, start)
+        if not self.close_foreign(start):
+            self.close(
+                f"frame size {size} is outside 0..{self.frame_bytes_max} ({self._size_setting()})",
+                logging.WARNING,
+            )
+        return True
 
     def _size_setting(self) -> str:
         before_login = self.frame_bytes_max < self._owner.frame_bytes_max
@@ -588,19 +658,29 @@ class Connection:
             and not self._closed
         )
 
+    def _may_handle_flushed(self) -> bool:
+        """Whether frames may be handled once that is sent which waits for the end of the loop's turn."""
+        if not self._flushes_soon:
+            return False
+        self._flush()
+        return self._may_handle()
+
+    def _start_reading(self) -> None:
+        self._readers.add_reader(self._descriptor, self._on_readable)
+
     def _pause(self) -> None:
         self._paused = True
-        self._stop_reading()
+        self._readers.remove_reader(self._descriptor)
 
     def _unmute(self) -> None:
         self._mute_timer = None
-        self._stops_turn = self._closed
+        self._stops_turn = self._closed or self._is_held
         self._resume()
 
     def _plan_resume(self) -> None:
         if not self._resumes_soon:
             self._resumes_soon = True
-            self._resume_soon()
+            self._loop.call_soon(self._resume_planned)
 
     def _resume_planned(self) -> None:
         self._resumes_soon = False
@@ -612,8 +692,10 @@ class Connection:
         Only ever called from the event loop, so that no request is handled in the middle of another.
         """
         if not self._may_handle():
+            if self._ending is not None and self.is_quiet:
+                self.close(*self._ending)
             return
-        self.last_active = monotonic()
+        self.last_active = self._now()
         stash = self._stash
         if stash is not None:
             self._stash = None
@@ -642,6 +724,67 @@ class Connection:
     def _flush(self) -> None:
         if self._out and not self._blocked:
             self._transmit()
+
+    def _flush_planned(self) -> None:
+        self._flushes_soon = False
+        self._flush()
+        # Not each time: a peer that leaves much unread leaves many pieces.
+        if self._out and self._out_bytes > UNREAD_BYTES_MAX // 16:
+            self._out_bytes = 0
+            unread = self.queued_bytes()
+            if unread > UNREAD_BYTES_MAX:
+                self.close(f"it leaves {unread} bytes unread", logging.WARNING)
+        self._resume_if_waiting()
+
+    def _on_writable(self) -> None:
+        self._transmit()
+        self.last_active = self._now()
+        self._resume_if_waiting()
+
+    def _resume_if_waiting(self) -> None:
+        if not self._resumes_soon and (self._paused or self._stash is not None):
+            self._resume()
+
+    def _wait_until_writable(self) -> None:
+        if not self._blocked and not self._closed:
+            self._blocked = True
+            self._loop.add_writer(self._descriptor, self._on_writable)
+
+    def _wait_for(self, source: PieceSource) -> None:
+        """Send no more until `source` has its next piece; a writable socket changes nothing about that."""
+
+        def resume() -> None:
+            if not self._closed:
+                self._blocked = False
+                self._on_writable()
+
+        if self._blocked:
+            self._loop.remove_writer(self._descriptor)
+        self._blocked = True
+        source.when_ready(resume)
+
+    # Closing.
+
+    def _disconnect(self) -> None:
+        self._readers.remove_reader(self._descriptor)
+        if self._blocked:
+            self._loop.remove_writer(self._descriptor)
+        self._stream.close()
+
+    def _lost(self, error: Exception) -> None:
+        # Nothing more can be sent, so `close` must not try.
+        self._out.clear()
+        reason = error_text(error) if isinstance(error, OSError) else str(error)
+        self.close(f"the connection broke: {reason}", logging.DEBUG)
+
+    def _file_ended(self, left: int) -> None:
+        # The frame's size was sent and cannot be corrected, so the connection must end.
+        self._out.clear()
+        self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
+
+
+def drop_frame(connection: Connection, frame: memoryview) -> None:
+    """Handle the frame of a connection without handler: do nothing."""
 
 
 def _memory_bytes(reply: bytes | Sequence[Chunk]) -> int:

@@ -17,8 +17,14 @@ LoginObserver: TypeAlias = Callable[[Connection, str | None], None]
 """Called with a connection and why its client could not authenticate; None if it could."""
 
 
+class TlsContext(Protocol):
+    """The TLS of a listener; `context` may be replaced: open connections keep theirs."""
+
+    context: ssl.SSLContext
+
+
 class TlsListener:
-    """The TLS of one listener; `context` may be replaced: open connections keep theirs."""
+    """The TLS of a listener of Kafka's protocol."""
 
     __slots__ = ("context", "mapping")
 
@@ -43,7 +49,9 @@ class TlsListener:
 class ListenerSecurity:
     """What stands between accepting a connection and its first request."""
 
-    tls: TlsListener | None = None
+    tls: TlsContext | None = None
+    is_tls_optional: bool = False
+    """Whether clients may stay with plaintext."""
     start_login: LoginStart | None = None
     """None if clients do not log in by SASL."""
 
@@ -53,6 +61,9 @@ PLAINTEXT: Final = ListenerSecurity()
 
 class HandshakeObserver(Protocol):
     """What a connection reports of its TLS handshake."""
+
+    tls_hint: str
+    """How to make a client speak TLS."""
 
     def handshake_completed(self, connection: Connection, certificate: bytes | None) -> str | None:
         """Note the peer's certificate, in DER; return why it is refused, or None."""

@@ -5,8 +5,8 @@ gzip. ``/healthz`` returns 200 while the broker's event loop runs. ``/readyz`` r
 can serve clients, else 503 with the reason. A login, where one is set, is asked of ``/metrics`` alone.
 
 It implements just enough HTTP/1.1 for a scraper: one request per connection, a bounded head, no body, a time
-limit, few connections at a time. It shares the broker's event loop, which a scrape never holds for longer
-than `SLICE_SECONDS` and one piece of text.
+limit, few connections at a time. It shares its owner's event loop, which a scrape never holds for longer than
+`SLICE_SECONDS` and one piece of text.
 """
 
 import asyncio
@@ -14,14 +14,18 @@ import base64
 import hmac
 import logging
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
 
 from kalda.common.metrics import Metrics
+from kalda.net.connection import Connection
 from kalda.net.metrics_text import OPENMETRICS_TYPE, TEXT_TYPE, exposition
-from kalda.runtime.error_text import error_text
-from kalda.runtime.system.bound_socket import bound_socket
+from kalda.net.reply import Ticket
+from kalda.net.socket_server import ServerConfig, SocketServer
+from kalda.runtime.network import Network
+from kalda.runtime.system.network import SYSTEM_NETWORK
+from kalda.security.quota.connection_rates import UNLIMITED
 
 logger: Final = logging.getLogger(__name__)
 
@@ -43,9 +47,17 @@ GZIP_LEVEL: Final = 1
 
 _GZIP_WINDOW_BITS: Final = 31
 CHUNK_BYTES: Final = 128 * 1024
-"""How much is handed to the socket at once."""
+"""The size of an answer's parts."""
+
+NO_FRAMES: Final = -1
+"""The limit of frames: no size is within it, so all that arrives is the head of a request."""
+
+_HEAD_END: Final = b"\r\n\r\n"
 
 _PLAIN_TEXT: Final = "text/plain; charset=utf-8"
+Answer: TypeAlias = Sequence[bytes | bytearray]
+"""A response in parts."""
+
 _OPENMETRICS_VERSIONS: Final = ("", "0.0.1", "1.0.0")
 
 
@@ -62,16 +74,14 @@ class MetricsServer:
         unready_reason: Callable[[], str | None] = lambda: None,
         *,
         login: str | None = None,
+        network: Network = SYSTEM_NETWORK,
     ) -> None:
         self._metrics: Final = metrics
         self._unready_reason: Final = unready_reason
         self._login: Final = None if login is None else login.encode()
-        self._server: asyncio.Server | None = None
-        self._silent: Final[dict[asyncio.StreamWriter, None]] = {}
-        """Connections whose request has not arrived, the oldest first."""
-        self._answering_count = 0
-        self._rendering: Final = asyncio.Lock()
-        """One scrape is rendered at a time, or several would hold the loop for a slice each."""
+        self._sockets: Final = _Sockets(self, network)
+        self._scrapes: Final[deque[tuple[_Exchange, _Scrape]]] = deque()
+        """The first one is rendered, the others wait: several would hold the loop for a slice each."""
 
     async def listen(self, host: str, port: int) -> int:
         """Begin to serve; return the port, which is the system's choice if `port` is 0.
@@ -79,75 +89,43 @@ class MetricsServer:
         Raises:
             OSError: the address cannot be bound.
         """
-        self._server = await asyncio.start_server(
-            self._serve, sock=bound_socket(host, port), limit=HEAD_BYTES_MAX
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+        return await self._sockets.listen("metrics", host, port)
 
     async def close(self) -> None:
-        """Stop serving and wait until the port is free."""
-        self.close_nowait()
-        if self._server is not None:
-            await self._server.wait_closed()
+        """Stop serving; a scrape that is under way may still end."""
+        await self._sockets.close(REQUEST_SECONDS_MAX)
 
     def close_nowait(self) -> None:
         """Stop accepting scrapes; one that is under way may still end."""
-        if self._server is not None:
-            self._server.close()
+        self._sockets.stop()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._make_place():
-            writer.close()
+    def answer(self, exchange: "_Exchange", head: bytes) -> None:
+        """Answer a request; called by its connection."""
+        answer = self._answer(head)
+        if not isinstance(answer, _Scrape):
+            exchange.send(answer)
             return
-        self._silent[writer] = None
-        try:
-            async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                await self._exchange(reader, writer)
-                # Returns when the peer has taken the rest.
-                writer.close()
-                await writer.wait_closed()
-        except (asyncio.IncompleteReadError, TimeoutError, OSError) as error:
-            logger.debug("a metrics request was not finished: %s", error_text(error))
-        finally:
-            # Closing alone keeps the descriptor for as long as a peer that never reads keeps its end.
-            writer.transport.abort()
+        self._scrapes.append((exchange, answer))
+        if len(self._scrapes) == 1:
+            self._render()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _render(self) -> None:
+        """Render for a slice of time, and plan the next."""
+        exchange, scrape = self._scrapes[0]
+        parts: Answer | None = ()
         try:
-            head = await self._read_head(reader, writer)
-        except asyncio.LimitOverrunError:
-            writer.write(_response("431 Request Header Fields Too Large"))
-            return
-        self._answering_count += 1
-        try:
-            for part in await self._answer(head):
-                writer.write(part)
-                await writer.drain()
-                # Draining returns at once while the system takes everything; others get their turn.
-                await asyncio.sleep(0)
-        finally:
-            self._answering_count -= 1
+            if not exchange.connection.is_closed:
+                parts = scrape.run(asyncio.get_running_loop().time)
+        except Exception:
+            logger.exception("metrics could not be rendered")
+            parts = [_response("500 Internal Server Error")]
+        if parts is not None:
+            self._scrapes.popleft()
+            exchange.send(parts)
+        if self._scrapes:
+            asyncio.get_running_loop().call_soon(self._render)
 
-    def _make_place(self) -> bool:
-        """Return whether another connection may be served; close the one that has been silent for longest
-        where there are `CONNECTIONS_MAX` already."""
-        if len(self._silent) + self._answering_count < CONNECTIONS_MAX:
-            return True
-        oldest = next(iter(self._silent), None)
-        if oldest is None:
-            return False
-        del self._silent[oldest]
-        oldest.transport.abort()
-        return True
-
-    async def _read_head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        try:
-            return await reader.readuntil(b"\r\n\r\n")
-        finally:
-            self._silent.pop(writer, None)
-
-    async def _answer(self, head: bytes) -> Sequence[bytes | bytearray]:
-        """Return an answer in parts, which are sent one by one so that megabytes are not copied at once."""
+    def _answer(self, head: bytes) -> "Answer | _Scrape":
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -169,34 +147,110 @@ class MetricsServer:
         headers = _headers(lines[1:])
         if self._login is not None and not _has_login(headers.get("authorization", ""), self._login):
             return [_response("401 Unauthorized", extra='WWW-Authenticate: Basic realm="metrics"\r\n')]
-        try:
-            return await self._scrape(headers, with_body=with_body)
-        except Exception:
-            logger.exception("metrics could not be rendered")
-            return [_response("500 Internal Server Error")]
+        return _Scrape(self._metrics, headers, with_body=with_body)
 
-    async def _scrape(self, headers: Mapping[str, str], *, with_body: bool) -> Sequence[bytes | bytearray]:
+
+class _Sockets(SocketServer):
+    """The sockets of the endpoint; each connection gets an `_Exchange`."""
+
+    def __init__(self, endpoint: MetricsServer, network: Network) -> None:
+        super().__init__(
+            ServerConfig(socket_request_max_bytes=NO_FRAMES, connections_max_idle_ms=UNLIMITED),
+            network=network,
+        )
+        self._endpoint: Final = endpoint
+
+    def begin(self, connection: Connection) -> None:
+        connection.begin(_Exchange(self._endpoint, connection))
+        connection.due = connection.last_active + REQUEST_SECONDS_MAX
+
+    def admits(self, address: str) -> bool:
+        """Make a place, where there are `CONNECTIONS_MAX`, by closing the oldest silent connection."""
+        if len(self.connections) < CONNECTIONS_MAX:
+            return True
+        for each in self.connections:
+            if isinstance(each.session, _Exchange) and each.session.is_silent:
+                each.close("another connection needs its place", logging.DEBUG)
+                return True
+        return False
+
+    def sweep_seconds(self) -> float:
+        return REQUEST_SECONDS_MAX / 10
+
+    def end_overdue(self, connection: Connection) -> None:
+        connection.close(f"the request took longer than {REQUEST_SECONDS_MAX} s", logging.DEBUG)
+
+
+class _Exchange:
+    """The request of one connection and its answer: a `Session`."""
+
+    def __init__(self, endpoint: MetricsServer, connection: Connection) -> None:
+        self.connection: Final = connection
+        self.is_silent = True
+        """Whether the request has not arrived."""
+        self._endpoint: Final = endpoint
+        self._ticket: Ticket
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        raise AssertionError(f"{connection.peer} sent a frame of {len(frame)} bytes where none is allowed")
+
+    def on_unsized(self, size: int, start: memoryview) -> bool:
+        """Answer a request whose head is complete."""
+        head, separator, _ = bytes(start[: HEAD_BYTES_MAX + len(_HEAD_END)]).partition(_HEAD_END)
+        if not separator and len(head) <= HEAD_BYTES_MAX:
+            return False
+        self.is_silent = False
+        self._ticket = self.connection.open_reply()
+        self.connection.hold()
+        if separator:
+            self._endpoint.answer(self, head)
+        else:
+            self.send([_response("431 Request Header Fields Too Large")])
+        return True
+
+    def on_closed(self) -> None:
+        """Do nothing: a scrape that is rendered finds its connection closed."""
+
+    def send(self, answer: "Answer") -> None:
+        self.connection.reply(self._ticket, answer)
+        self.connection.finish("its request was answered", logging.DEBUG)
+
+
+class _Scrape:
+    """The metrics for one request; they are rendered a while at a time."""
+
+    def __init__(self, metrics: Metrics, headers: Mapping[str, str], *, with_body: bool) -> None:
+        self._with_body: Final = with_body
         is_openmetrics = prefers_openmetrics(headers.get("accept", ""))
+        self._content_type: Final = OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE
         is_compressed = accepts_gzip(headers.get("accept-encoding", ""))
-        compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS) if is_compressed else None
-        chunks = [bytearray()]
-        async with self._rendering:
-            slice_end = monotonic() + SLICE_SECONDS
-            for piece in exposition(self._metrics, is_openmetrics=is_openmetrics):
-                if piece:
-                    chunks[-1] += piece if compressor is None else compressor.compress(piece)
-                    if len(chunks[-1]) >= CHUNK_BYTES:
-                        chunks.append(bytearray())
-                if monotonic() >= slice_end:
-                    await asyncio.sleep(0)
-                    slice_end = monotonic() + SLICE_SECONDS
+        self._compressor: Final = (
+            zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW_BITS) if is_compressed else None
+        )
+        self._pieces: Final = exposition(metrics, is_openmetrics=is_openmetrics)
+        # In parts, so that megabytes are not copied at once.
+        self._chunks: Final = [bytearray()]
+
+    def run(self, now: Callable[[], float]) -> "Answer | None":
+        """Render for `SLICE_SECONDS`; return the answer, or None if there is more to do.
+
+        `now` returns seconds.
+        """
+        chunks, compressor = self._chunks, self._compressor
+        slice_end = now() + SLICE_SECONDS
+        for piece in self._pieces:
+            if piece:
+                chunks[-1] += piece if compressor is None else compressor.compress(piece)
+                if len(chunks[-1]) >= CHUNK_BYTES:
+                    chunks.append(bytearray())
+            if now() >= slice_end:
+                return None
         extra = "Vary: Accept, Accept-Encoding\r\n"
         if compressor is not None:
             chunks[-1] += compressor.flush()
             extra += "Content-Encoding: gzip\r\n"
-        content_type = OPENMETRICS_TYPE if is_openmetrics else TEXT_TYPE
-        head = _head("200 OK", sum(map(len, chunks)), content_type, extra)
-        return [head, *chunks] if with_body else [head]
+        head = _head("200 OK", sum(map(len, chunks)), self._content_type, extra)
+        return [head, *chunks] if self._with_body else [head]
 
 
 def prefers_openmetrics(accept: str) -> bool:

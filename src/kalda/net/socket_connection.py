@@ -1,29 +1,15 @@
 """Implements a plaintext connection on a raw non-blocking socket, driven by the event loop's callbacks.
 
 asyncio's transports copy received bytes and cannot `sendfile` between writes. Here a request costs one
-``recv_into`` a shared buffer and one ``send``, and all but small file regions are sent with ``os.sendfile``.
+``recv_into`` a shared buffer and one ``send``, and all but small file regions are sent with ``sendfile``.
 """
 
-import asyncio
 import logging
-import os
-import socket
-from collections.abc import Callable
 from mmap import mmap
-from time import monotonic
 from typing import Final
 
-from kalda.net.connection import (
-    COALESCE_BYTES_MAX,
-    Chunk,
-    Connection,
-    ConnectionOwner,
-    FileRegion,
-    FrameHandler,
-    PieceSource,
-)
-from kalda.runtime.error_text import error_text
-from kalda.runtime.network import readers_of
+from kalda.net.connection import COALESCE_BYTES_MAX, Connection
+from kalda.net.reply import Chunk, FileRegion, PieceSource
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that one connection may send before the others get their turn; the last send may exceed it."""
@@ -34,53 +20,34 @@ own, at 4 to 5 us, costs as much as the copy of this many bytes or more."""
 
 _MEMORY: Final = (bytes, bytearray, memoryview)
 _NO_FILE: Final = (*_MEMORY, PieceSource)
-_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class SocketConnection(Connection):
-    """A connection that owns its socket."""
+    """A connection without encryption."""
 
-    __slots__ = ("_descriptor", "_loop", "_readers", "_sent_of_first", "_shared", "_socket")
-
-    def __init__(
-        self,
-        owner: ConnectionOwner,
-        handle: FrameHandler,
-        connection_id: int,
-        listener: str,
-        peer: tuple[str, int],
-        sock: socket.socket,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        super().__init__(owner, handle, connection_id, listener, peer)
-        self._socket: Final = sock
-        self._descriptor: Final = sock.fileno()
-        self._loop: Final = loop
-        self._readers: Final = readers_of(loop)
-        self._shared: Final = owner.buffers.shared
-        # Bytes of the first file region or source of `_out` that are gone; such a chunk stays in place.
-        self._sent_of_first = 0
-        self._start_reading()
-
-    # Callbacks of the event loop.
+    __slots__ = ()
 
     def _on_readable(self) -> None:
-        if (self._out or self._outstanding or self._draining) and not self._may_handle():
+        if (
+            (self._out or self._outstanding or self._draining)
+            and not self._may_handle()
+            and not self._may_handle_flushed()
+        ):
             # Checked only here, because a peer that waits for its reply sends nothing and needs no pausing.
-            if self._is_held and has_ended(self._socket):
+            if self._is_held and self._stream.has_ended():
                 # Its request may take seconds, which are saved.
                 self.close("the peer closed the connection", logging.DEBUG)
                 return
             self._pause()
             return
-        self.received_at = self.last_active = monotonic()
+        self.received_at = self.last_active = self._now()
         try:
             if self._large is not None:
                 self._read_large(self._large)
                 return
             stash = self._stash
             if stash is None:
-                count = self._socket.recv_into(self._shared)
+                count = self._stream.recv_into(self._shared)
                 kept = 0
             else:
                 if self._resumes_soon:
@@ -88,7 +55,7 @@ class SocketConnection(Connection):
                     return
                 kept = len(stash)
                 self._shared[:kept] = stash
-                count = self._socket.recv_into(self._shared[kept:])
+                count = self._stream.recv_into(self._shared[kept:])
                 self._stash = None
         except (BlockingIOError, InterruptedError):
             return
@@ -107,7 +74,7 @@ class SocketConnection(Connection):
     def _read_large(self, buffer: mmap) -> None:
         end = min(len(buffer), self._large_size)
         with memoryview(buffer) as whole, whole[self._large_filled : end] as free:
-            count = self._socket.recv_into(free)
+            count = self._stream.recv_into(free)
         if not count:
             self.close("the peer closed the connection in the middle of a request", logging.DEBUG)
             return
@@ -117,21 +84,13 @@ class SocketConnection(Connection):
         except Exception as error:
             self._handler_failed(error)
 
-    def _on_writable(self) -> None:
-        self._transmit()
-        self.last_active = monotonic()
-        if not self._out and not self._resumes_soon and (self._paused or self._stash is not None):
-            self._resume()
-
-    # The transport's side of `Connection`.
-
     def _transmit(self) -> None:
         out = self._out
         try:
             first = out[0]
             if len(out) == 1 and type(first) is bytes:
                 # Nearly every reply but those of Fetch: one piece, and the socket takes it whole.
-                sent = self._socket.send(first)
+                sent = self._stream.send(first)
                 self._owner.bytes_out += sent
                 if sent == len(first):
                     out.clear()
@@ -150,9 +109,7 @@ class SocketConnection(Connection):
         except OSError as error:
             self._lost(error)
             return
-        if not self._blocked and not self._closed:
-            self._blocked = True
-            self._loop.add_writer(self._descriptor, self._on_writable)
+        self._wait_until_writable()
 
     def _send_chunks(self, out: list[Chunk]) -> None:
         """Send from the front of `out` until it is empty or the socket or this turn is full."""
@@ -168,7 +125,7 @@ class SocketConnection(Connection):
                 if isinstance(chunk, _MEMORY) or self._read_small(out, done):
                     end, data = self._join(out, done)
                     more = end < len(out) and _has_bytes(out[end])
-                    sent = self._socket.send(data, _MSG_MORE if more else 0)
+                    sent = self._stream.send(data, self._stream.MORE if more else 0)
                     self._owner.bytes_out += sent
                     sent_now += sent
                     if sent < len(data):
@@ -197,19 +154,6 @@ class SocketConnection(Connection):
         finally:
             del out[:done]
 
-    def _wait_for(self, source: PieceSource) -> None:
-        """Send no more until `source` has its next piece; a writable socket changes nothing about that."""
-
-        def resume() -> None:
-            if not self._closed:
-                self._blocked = False
-                self._on_writable()
-
-        if self._blocked:
-            self._loop.remove_writer(self._descriptor)
-        self._blocked = True
-        source.when_ready(resume)
-
     def _join(self, out: list[Chunk], start: int) -> tuple[int, bytes | bytearray | memoryview]:
         """Join neighbouring small chunks, so that pipelined replies leave in one send."""
         first = out[start]
@@ -218,10 +162,12 @@ class SocketConnection(Connection):
         end = start + 1
         parts: list[bytes | bytearray | memoryview] = [first]
         while end < len(out) and size < COALESCE_BYTES_MAX:
-            if not (isinstance(out[end], _MEMORY) or self._read_small(out, end)):
-                break
             chunk = out[end]
-            assert isinstance(chunk, _MEMORY)
+            if not isinstance(chunk, _MEMORY):
+                if not self._read_small(out, end):
+                    break
+                # Now its bytes.
+                continue
             parts.append(chunk)
             size += len(chunk)
             end += 1
@@ -234,7 +180,9 @@ class SocketConnection(Connection):
             return False
         if not 0 < region.size <= READ_BYTES_MAX:
             return False
-        data = os.pread(region.fileno(), region.size, region.position)
+        file = region.file
+        assert file is not None, "a region with bytes and without a file"
+        data = file.read_at(region.size, region.position)
         if len(data) != region.size:
             # The file is shorter than that; `_send_file` ends the connection.
             return False
@@ -244,49 +192,17 @@ class SocketConnection(Connection):
     def _send_file(self, region: FileRegion) -> int:
         left = region.size - self._sent_of_first
         position = region.position + self._sent_of_first
-        sent = os.sendfile(self._descriptor, region.fileno(), position, min(left, SEND_TURN_BYTES_MAX))
+        file = region.file
+        assert file is not None, "a region with bytes and without a file"
+        sent = self._stream.send_file(file, position, min(left, SEND_TURN_BYTES_MAX))
         if not sent:
-            # The frame's size was sent and cannot be corrected, so the connection must end.
-            self._out.clear()
-            self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
+            self._file_ended(left)
             return 0
         self._sent_of_first += sent
         self._owner.bytes_out += sent
         return sent
 
-    def _start_reading(self) -> None:
-        self._readers.add_reader(self._descriptor, self._on_readable)
-
-    def _stop_reading(self) -> None:
-        self._readers.remove_reader(self._descriptor)
-
-    def _resume_soon(self) -> None:
-        self._loop.call_soon(self._resume_planned)
-
-    def _call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_later(seconds, call)
-
-    def _disconnect(self) -> None:
-        self._readers.remove_reader(self._descriptor)
-        if self._blocked:
-            self._loop.remove_writer(self._descriptor)
-        self._socket.close()
-
-    def _lost(self, error: OSError) -> None:
-        # Nothing more can be sent, so `close` must not try.
-        self._out.clear()
-        self.close(f"the connection broke: {error_text(error)}", logging.DEBUG)
-
-
-def has_ended(sock: socket.socket) -> bool:
-    """Return whether the peer has closed the connection and sent nothing before; reads nothing."""
-    try:
-        return not sock.recv(1, socket.MSG_PEEK)
-    except OSError:
-        # Nothing to read, or an error that the next read meets too.
-        return False
-
 
 def _has_bytes(chunk: Chunk) -> bool:
-    # MSG_MORE before nothing would keep the peer waiting for 200 ms.
+    # `MORE` before nothing would keep the peer waiting for 200 ms.
     return bool(len(chunk) if isinstance(chunk, _MEMORY) else chunk.size)

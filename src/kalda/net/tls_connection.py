@@ -1,5 +1,7 @@
 """Implements a connection with TLS on a raw non-blocking socket, driven by the event loop's callbacks.
 
+A listener may leave TLS to its clients: whether the first byte begins a handshake decides for the connection.
+
 Received bytes are decrypted into the buffer that all connections share, so requests are handled as on a
 plaintext connection. Regions of files are read and encrypted in pieces, because the kernel cannot encrypt
 what it sends (ADR 29).
@@ -10,26 +12,16 @@ requests, and at most one piece of encrypted output waits for the socket.
 
 import asyncio
 import logging
-import os
-import socket
-from collections.abc import Callable
 from mmap import mmap
-from time import monotonic
 from typing import Final
 
-from kalda.net.connection import (
-    Chunk,
-    Connection,
-    ConnectionOwner,
-    FrameHandler,
-    PieceSource,
-)
+from kalda.net.connection import Connection, ConnectionOwner, FrameHandler
 from kalda.net.foreign_protocols import recognise
 from kalda.net.listener_security import HandshakeObserver
-from kalda.net.socket_connection import SEND_TURN_BYTES_MAX, has_ended
+from kalda.net.reply import Chunk, FileRegion, PieceSource
+from kalda.net.socket_connection import SEND_TURN_BYTES_MAX
 from kalda.protocol.framing import SIZE_BYTES
-from kalda.runtime.error_text import error_text
-from kalda.runtime.network import readers_of
+from kalda.runtime.network import Stream
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 
 TLS_HANDSHAKE: Final = 22
@@ -46,15 +38,10 @@ class TlsConnection(Connection):
 
     __slots__ = (
         "_channel",
-        "_descriptor",
         "_has_begun",
-        "_loop",
+        "_is_optional",
         "_observer",
-        "_readers",
         "_sealed",
-        "_sent_of_first",
-        "_shared",
-        "_socket",
     )
 
     def __init__(
@@ -64,50 +51,43 @@ class TlsConnection(Connection):
         connection_id: int,
         listener: str,
         peer: tuple[str, int],
-        sock: socket.socket,
+        stream: Stream,
         loop: asyncio.AbstractEventLoop,
         channel: TlsChannel,
         observer: HandshakeObserver,
+        *,
+        is_optional: bool = False,
     ) -> None:
-        super().__init__(owner, handle, connection_id, listener, peer)
-        self._socket: Final = sock
-        self._descriptor: Final = sock.fileno()
-        self._loop: Final = loop
-        self._readers: Final = readers_of(loop)
-        self._shared: Final = owner.buffers.shared
-        self._channel: Final = channel
+        """With `is_optional` the client may stay with plaintext."""
+        super().__init__(owner, handle, connection_id, listener, peer, stream, loop)
+        self._channel: TlsChannel | PlainChannel = channel
         self._observer: Final = observer
+        self._is_optional: Final = is_optional
         self._has_begun = False
         # Encrypted and not sent yet. While it is not empty, `_blocked` is true, so that nothing else is sent.
         self._sealed: bytes | memoryview = b""
-        # Bytes of the first file region of `_out` that are encrypted; such a chunk stays in place.
-        self._sent_of_first = 0
-        self._start_reading()
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether every request was answered and every reply was sent."""
-        return not self._sealed and super().is_quiet
+    def _has_unsent(self) -> bool:
+        return bool(self._out or self._sealed)
 
     def _may_handle(self) -> bool:
         return not self._sealed and super()._may_handle()
 
-    # Callbacks of the event loop.
-
     def _on_readable(self) -> None:
-        if self._channel.is_established and not self._may_handle():
+        is_established = self._channel.is_established
+        if is_established and not self._may_handle() and not self._may_handle_flushed():
             self._receive_held()
             return
-        self.received_at = self.last_active = monotonic()
+        self.received_at = self.last_active = self._now()
         received = self._receive_sealed()
-        if received and (self._channel.is_established or self._shake_hands(received)):
+        if received and (is_established or self._begins(received) or self._shake_hands()):
             self._decrypt()
 
     def _receive_sealed(self) -> memoryview | None:
         """Pass what has arrived to the channel; return it, or None where there was nothing to receive."""
         scratch = self._owner.buffers.scratch
         try:
-            count = self._socket.recv_into(scratch)
+            count = self._stream.recv_into(scratch)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
@@ -130,7 +110,7 @@ class TlsConnection(Connection):
             return
         if self._paused:
             # There was one receive.
-            if has_ended(self._socket):
+            if self._stream.has_ended():
                 self.close("the peer closed the connection", logging.DEBUG)
             else:
                 self._pause()
@@ -139,11 +119,26 @@ class TlsConnection(Connection):
             # `_resume` goes on with it. Until more arrives, reading goes on.
             self._paused = True
 
-    def _shake_hands(self, received: memoryview) -> bool:
-        """Go on with the handshake; return whether requests may follow."""
-        channel = self._channel
-        is_first = not self._has_begun
+    def _begins(self, received: memoryview) -> bool:
+        """Look at a connection's first bytes; return whether it goes on without TLS."""
+        if self._has_begun or received[0] == TLS_HANDSHAKE:
+            self._has_begun = True
+            return False
         self._has_begun = True
+        if self._is_optional:
+            self._channel = PlainChannel()
+            self._channel.receive(received)
+            return True
+        protocol = recognise(received) if len(received) >= SIZE_BYTES else None
+        sent = "plaintext" if protocol is None else protocol.value
+        self._refuse(f"the peer sent {sent} to the TLS port; {self._observer.tls_hint}")
+        return False
+
+    def _shake_hands(self) -> bool:
+        """Go on with the handshake; return whether requests may follow."""
+        if self._closed:
+            return False
+        channel = self._channel
         try:
             complete = channel.handshake()
             self._send_channel_output()
@@ -152,13 +147,14 @@ class TlsConnection(Connection):
             refusal = self._observer.handshake_completed(self, channel.peer_certificate)
         except TlsChannelError as error:
             self._send_channel_output()
-            refusal = _not_tls(received) or str(error) if is_first else str(error)
-        if refusal is None:
-            return not self._closed
-        if not self._closed:
-            self._observer.authentication_failed(self, refusal)
-            self.close(f"TLS handshake failed: {refusal}", logging.DEBUG)
-        return False
+            refusal = str(error)
+        if refusal is not None and not self._closed:
+            self._refuse(refusal)
+        return not self._closed
+
+    def _refuse(self, reason: str) -> None:
+        self._observer.authentication_failed(self, reason)
+        self.close(f"TLS handshake failed: {reason}", logging.DEBUG)
 
     def _decrypt(self) -> None:
         """Handle the requests in what arrived, until nothing is left or a limit holds them back."""
@@ -205,13 +201,6 @@ class TlsConnection(Connection):
             self._large_received(count)
         return count
 
-    def _on_writable(self) -> None:
-        self._transmit()
-        self.last_active = monotonic()
-        is_idle = not self._out and not self._sealed and not self._resumes_soon
-        if is_idle and (self._paused or self._stash is not None):
-            self._resume()
-
     def _resume(self) -> None:
         super()._resume()
         if not self._paused and not self._closed and self._channel.has_input:
@@ -238,15 +227,14 @@ class TlsConnection(Connection):
             if self._blocked:
                 self._blocked = False
                 self._loop.remove_writer(self._descriptor)
-        elif not self._blocked and not self._closed:
-            self._blocked = True
-            self._loop.add_writer(self._descriptor, self._on_writable)
+        else:
+            self._wait_until_writable()
 
     def _send_sealed(self) -> bool:
         """Send encrypted bytes; return whether none are left."""
         sealed = self._sealed
         if sealed:
-            sent = self._socket.send(sealed)
+            sent = self._stream.send(sealed)
             self._owner.bytes_out += sent
             if sent < len(sealed):
                 self._sealed = memoryview(sealed)[sent:]
@@ -287,7 +275,7 @@ class TlsConnection(Connection):
                         break
                     channel.write(piece)
                 else:
-                    piece = self._read_file(chunk.fileno(), chunk.position, chunk.size)
+                    piece = self._read_file(chunk)
                     if piece is None:
                         return -1
                     channel.write(piece)
@@ -298,30 +286,17 @@ class TlsConnection(Connection):
         self._sealed = channel.take_output()
         return size
 
-    def _read_file(self, descriptor: int, position: int, size: int) -> memoryview | None:
+    def _read_file(self, region: FileRegion) -> memoryview | None:
         """Read the next piece of a region into the scratch buffer; close and return None at its end."""
-        left = size - self._sent_of_first
+        file = region.file
+        assert file is not None, "a region with bytes and without a file"
+        left = region.size - self._sent_of_first
         scratch = self._owner.buffers.scratch[: min(left, PIECE_BYTES_MAX)]
-        count = os.preadv(descriptor, [scratch], position + self._sent_of_first)
+        count = file.read_into(scratch, region.position + self._sent_of_first)
         if not count:
-            # The frame's size was sent and cannot be corrected, so the connection must end.
-            self._out.clear()
-            self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
+            self._file_ended(left)
             return None
         return scratch[:count]
-
-    def _wait_for(self, source: PieceSource) -> None:
-        """Send no more until `source` has its next piece; a writable socket changes nothing about that."""
-
-        def resume() -> None:
-            if not self._closed:
-                self._blocked = False
-                self._on_writable()
-
-        if self._blocked:
-            self._loop.remove_writer(self._descriptor)
-        self._blocked = True
-        source.when_ready(resume)
 
     def _send_channel_output(self) -> None:
         """Send what the handshake or an alert has made; what the socket does not take follows later."""
@@ -331,24 +306,9 @@ class TlsConnection(Connection):
         if self._sealed:
             self._transmit()
 
-    def _start_reading(self) -> None:
-        self._readers.add_reader(self._descriptor, self._on_readable)
-
-    def _stop_reading(self) -> None:
-        self._readers.remove_reader(self._descriptor)
-
-    def _resume_soon(self) -> None:
-        self._loop.call_soon(self._resume_planned)
-
-    def _call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_later(seconds, call)
-
     def _disconnect(self) -> None:
-        self._readers.remove_reader(self._descriptor)
-        if self._blocked:
-            self._loop.remove_writer(self._descriptor)
         self._say_goodbye()
-        self._socket.close()
+        super()._disconnect()
 
     def _say_goodbye(self) -> None:
         """Send a notice of the end if the socket takes it: OpenSSL's clients log an error without it."""
@@ -358,21 +318,61 @@ class TlsConnection(Connection):
         try:
             notice = self._channel.take_output()
             if notice:
-                self._socket.send(notice)
+                self._stream.send(notice)
         except OSError:
             return
 
     def _lost(self, error: Exception) -> None:
-        # Nothing more can be sent, so `close` must not try.
-        self._out.clear()
         self._sealed = b""
-        reason = error_text(error) if isinstance(error, OSError) else str(error)
-        self.close(f"the connection broke: {reason}", logging.DEBUG)
+        super()._lost(error)
 
 
-def _not_tls(received: memoryview) -> str | None:
-    """Describe what a peer sent in place of a ClientHello; None if it is one."""
-    if len(received) < SIZE_BYTES or received[0] == TLS_HANDSHAKE:
-        return None
-    protocol = recognise(received)
-    return "the peer does not speak TLS" if protocol is None else f"the peer sent {protocol.value}"
+class PlainChannel:
+    """Stands in for the `TlsChannel` of a client that stays with plaintext: passes bytes on as they are."""
+
+    __slots__ = ("_incoming", "_outgoing")
+
+    is_established: Final = True
+    peer_certificate: Final = None
+
+    def __init__(self) -> None:
+        self._incoming: Final = bytearray()
+        self._outgoing: Final = bytearray()
+
+    def receive(self, data: memoryview) -> None:
+        """Take what arrived from the peer."""
+        self._incoming.extend(data)
+
+    def handshake(self) -> bool:
+        """Do nothing."""
+        return True
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Move what arrived to a buffer, as far as it fits; return the number of bytes."""
+        count = min(len(buffer), len(self._incoming))
+        buffer[:count] = self._incoming[:count]
+        del self._incoming[:count]
+        return count
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Put bytes into the output."""
+        self._outgoing.extend(data)
+
+    def take_output(self) -> bytes:
+        """Return, once, what must be sent to the peer."""
+        output = bytes(self._outgoing)
+        self._outgoing.clear()
+        return output
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `take_output` would return bytes."""
+        return bool(self._outgoing)
+
+    @property
+    def has_input(self) -> bool:
+        """Whether something that arrived was not read yet."""
+        return bool(self._incoming)
+
+    def close(self) -> None:
+        """Do nothing: plaintext has no notice of its end."""

@@ -8,9 +8,8 @@ follows from the API key and version at its beginning.
 import struct
 from typing import Final, NamedTuple
 
-from kalda.common.api_keys import ApiKey
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
-from kalda.protocol.registry import flexible_from
+from kalda.protocol.registry import WITHOUT_CLIENT_ID, flexible_from
 from kalda.protocol.wire_format import Buffer, skip_tagged_fields
 
 _FIXED: Final = struct.Struct(">hhih")
@@ -38,7 +37,7 @@ def read_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeade
     """
     try:
         api_key, api_version, correlation_id, length = _FIXED.unpack_from(buffer, position)
-        if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
+        if (api_key, api_version) in WITHOUT_CLIENT_ID:
             # What was read as the client id's length is the first half of the body, which is 4 bytes.
             return RequestHeader(api_key, 0, correlation_id, None), position + _WITHOUT_CLIENT_ID.size
         position += _FIXED.size
@@ -92,7 +91,9 @@ def read_response_header(buffer: Buffer, header_version: int, position: int = 0)
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, position)
         position += _CORRELATION_ID.size
         if header_version:
-            position, _ = skip_tagged_fields(buffer, position, len(buffer))
+            # No known response has tagged fields in its header: their count is one zero byte.
+            has_tags = buffer[position] != 0
+            position = skip_tagged_fields(buffer, position, len(buffer))[0] if has_tags else position + 1
     except (struct.error, IndexError):
         raise ProtocolError(f"response header: truncated at {len(buffer)} bytes") from None
     return correlation_id, position

@@ -32,15 +32,11 @@ _MODULES: Final[dict[ApiKey, str]] = {
 }
 """The messages of each key: a module named after it."""
 
-_REQUEST_HEADER_EXCEPTIONS: Final[dict[tuple[int, int], int]] = {
-    # The only header without a client id; brokers of Kafka 0.8 sent it.
-    (ApiKey.CONTROLLED_SHUTDOWN, 0): 0,
-}
+WITHOUT_CLIENT_ID: Final[frozenset[tuple[int, int]]] = frozenset({(ApiKey.CONTROLLED_SHUTDOWN, 0)})
+"""The key and version whose header has no client id; brokers of Kafka 0.8 sent it."""
 
-_RESPONSE_HEADER_EXCEPTIONS: Final[dict[int, int]] = {
-    # A client that probes an older broker must be able to read the answer whatever the version (KIP-511).
-    ApiKey.API_VERSIONS: 0,
-}
+_UNTAGGED_RESPONSES: Final[frozenset[int]] = frozenset({ApiKey.API_VERSIONS})
+"""A client that probes an older broker must be able to read the answer whatever the version (KIP-511)."""
 
 UNKNOWN_VERSION_ANSWERS: Final[dict[ApiKey, int]] = {
     # Asked in a version that it does not know, a broker answers in this one, with UNSUPPORTED_VERSION
@@ -105,18 +101,19 @@ def request_header_version(api_key: ApiKey | int, version: int) -> int:
 
     Version 0, without a client id, belongs to ControlledShutdown v0 alone.
     """
-    exception = _REQUEST_HEADER_EXCEPTIONS.get((api_key, version))
-    if exception is not None:
-        return exception
+    if (api_key, version) in WITHOUT_CLIENT_ID:
+        return 0
     return 2 if version >= spec(api_key).flexible_from else 1
 
 
 def response_header_version(api_key: ApiKey | int, version: int) -> int:
     """The version of the header that the response to a request of this version has."""
-    exception = _RESPONSE_HEADER_EXCEPTIONS.get(api_key)
-    if exception is not None:
-        return exception
-    return 1 if version >= spec(api_key).flexible_from else 0
+    return 1 if version >= tagged_response_headers_from(api_key) else 0
+
+
+def tagged_response_headers_from(api_key: ApiKey | int) -> int:
+    """The first version whose response has a header of version 1; above every version if none has."""
+    return VERSION_MAX + 1 if api_key in _UNTAGGED_RESPONSES else spec(api_key).flexible_from
 
 
 def expects_response(request: Message) -> bool:

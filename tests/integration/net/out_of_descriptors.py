@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 
-from kalda.net import server as server_module
+from kalda.net import socket_server as server_module
 from kalda.net.server import Server, ServerConfig
 from tests.integration.net.test_hostile_peers import echo, is_served, until
 

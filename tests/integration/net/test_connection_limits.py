@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pytest
 
 from kalda.net.connection import Connection
 from kalda.net.server import Server, ServerConfig
+from kalda.runtime.network import StreamListener
 from kalda.security.quota.rate import Window
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -114,10 +114,10 @@ async def test_accepting_pauses_above_a_rate_without_spinning(monkeypatch: pytes
         turns = 0
         accept = client.server._on_acceptable
 
-        def counted(sock: socket.socket) -> None:
+        def counted(listener: StreamListener) -> None:
             nonlocal turns
             turns += 1
-            accept(sock)
+            accept(listener)
 
         monkeypatch.setattr(client.server, "_on_acceptable", counted)
         # What a window of one sample holds at once, and then the rate.
@@ -160,7 +160,7 @@ async def test_refused_connections_that_wait_are_closed_with_the_server() -> Non
 
 
 async def test_refused_connections_above_a_number_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kalda.net.server.REFUSED_MAX", 3)
+    monkeypatch.setattr("kalda.net.socket_server.REFUSED_MAX", 3)
     async with serving(ServerConfig()) as client:
         client.server.rates.set_ip_rate(None, 0)
         streams = [await client.connect() for _ in range(6)]

@@ -21,9 +21,11 @@ from typing import Any
 import pytest
 
 from kalda.common.log_limiter import LIMIT_BURST
-from kalda.net.connection import REQUESTS_OUTSTANDING_MAX, Connection, Ticket
+from kalda.net.connection import REQUESTS_OUTSTANDING_MAX, Connection
+from kalda.net.reply import Ticket
 from kalda.net.server import Server, ServerConfig
 from kalda.net.socket_connection import SocketConnection
+from kalda.runtime.system.filesystem import OsFile
 
 Handler = Callable[[Connection, memoryview], None]
 
@@ -400,12 +402,9 @@ class Region:
     """A part of an open file."""
 
     def __init__(self, descriptor: int, position: int, size: int) -> None:
-        self.descriptor = descriptor
+        self.file = OsFile(os.dup(descriptor))
         self.position = position
         self.size = size
-
-    def fileno(self) -> int:
-        return self.descriptor
 
 
 async def test_file_regions_reach_a_slow_reader_whole() -> None:
@@ -452,7 +451,7 @@ async def test_small_header_before_a_file_does_not_wait_for_more() -> None:
 
         def note(connection: Connection) -> None:
             assert isinstance(connection, SocketConnection)
-            held.append(struct.unpack("i", fcntl.ioctl(connection._socket, UNSENT, bytes(4)))[0])
+            held.append(struct.unpack("i", fcntl.ioctl(connection._descriptor, UNSENT, bytes(4)))[0])
 
         def empty_region(connection: Connection, frame: memoryview) -> None:
             connection.send([framed(b"done"), Region(file.fileno(), 0, 0)])

@@ -250,7 +250,7 @@ async def test_half_open_handshakes_are_bounded_and_time_out(files: TlsFiles) ->
             await asyncio.sleep(0)
         assert limit == len(registry.connections)
         loop = asyncio.get_running_loop()
-        registry.on_tick(loop.time() + NEW_CONNECTION_SECONDS_MAX + 1)
+        bench.listener.sockets.sweep(loop.time() + NEW_CONNECTION_SECONDS_MAX + 1)
         assert 0 == len(registry.connections)
         good = await dial_tls(bench, files.client(files.key("alice")))
         await good.open()

@@ -2,10 +2,13 @@
 
 import asyncio
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
+from kalda.net import connection
+from kalda.net.connection import COALESCE_BYTES_MAX
 from kalda.runtime.background import InlineExecutor
 from kalda.zookeeper.protocol.op_codes import OK, SYSTEM_ERROR, OpCode
 from kalda.zookeeper.protocol.requests import (
@@ -16,9 +19,9 @@ from kalda.zookeeper.protocol.requests import (
     PathWatchRequest,
     SetDataRequest,
 )
-from kalda.zookeeper.server import connection_registry, server_connection
-from kalda.zookeeper.server.server_connection import OUT_BYTES_HIGH, OUTSTANDING_MAX
-from tests.integration.zookeeper.wire import Bench, Reply, running
+from kalda.zookeeper.server import connection_registry
+from kalda.zookeeper.server.server_connection import OUTSTANDING_MAX
+from tests.integration.zookeeper.wire import Bench, Client, Reply, running
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 from tests.zookeeper_requests import frame, write_request
 
@@ -84,9 +87,9 @@ async def test_client_that_does_not_read_is_not_read_from(tmp_path: Path) -> Non
             slow.send(OpCode.GET_DATA, PathWatchRequest("/a", False))
         for number in range(50):
             await other.create(f"/n{number}")
-            held = max(one.held_bytes for one in bench.listener.registry.connections)
+            held = max(one.link.queued_bytes() for one in bench.listener.registry.connections)
             # One piece may come on top of what is held when writing stops; headers and stats are small.
-            assert held <= OUT_BYTES_HIGH + len(data) + 100 * OUTSTANDING_MAX
+            assert held <= COALESCE_BYTES_MAX + len(data) + 100 * OUTSTANDING_MAX
         replies = [await slow.next_reply() for _ in range(count)]
         assert {(reply.error, len(reply.body)) for reply in replies} == {(OK, 4 + len(data) + 68)}
         assert [reply.xid for reply in replies] == list(range(2, count + 2))
@@ -98,7 +101,7 @@ async def test_client_that_never_reads_its_events_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events cannot be refused, so their sender must be; the session lives on for who reads again."""
-    monkeypatch.setattr(server_connection, "OUT_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(connection, "UNREAD_BYTES_MAX", 1_000_000)
     async with running(tmp_path) as bench:
         deaf, other = await bench.connect(40_000), await bench.connect(40_000)
         await other.create("/" + "p" * 1000)
@@ -284,3 +287,16 @@ async def test_frames_cut_at_every_byte_are_put_together(tmp_path: Path) -> None
             await asyncio.sleep(0)
         assert (5, OK) == (await client.next_reply())[::2]
         assert OK == (await client.ask(OpCode.DELETE, PathVersionRequest("/a", 0))).error
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no socket for both families")
+async def test_client_of_a_dual_listener_has_its_plain_address(tmp_path: Path) -> None:
+    """Its address is a principal of access lists and is counted for maxClientCnxns, whatever the listener."""
+    async with running(tmp_path, maxClientCnxns="1") as bench:
+        dual = await Client.dial(await bench.listener.listen("::", 0))
+        bench.clients.append(dual)
+        await dual.open()
+        reply = await dual.ask(OpCode.WHO_AM_I)
+        assert b"127.0.0.1" in reply.body
+        assert b"ffff" not in reply.body
+        assert await (await bench.dial()).at_end()

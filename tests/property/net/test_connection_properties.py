@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 from kalda.net.connection import (
     COALESCE_BYTES_MAX,
     HELD_BYTES_MAX,
-    NO_REPLY,
     REQUESTS_OUTSTANDING_MAX,
-    Chunk,
     Connection,
-    Ticket,
 )
+from kalda.net.reply import NO_REPLY, Chunk, Ticket
 from kalda.net.socket_connection import READ_BYTES_MAX
-from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
+from tests.unit.net.fakes import Harness, Region, framed
 
 REPLY_BYTES_MAX = 3_000
 
@@ -46,7 +44,6 @@ class Peer:
         self.pending: list[tuple[Ticket, bytes | list[Chunk]]] = []
         self.harness = Harness(self.handle)
         self.harness.socket.room = 0
-        self.files = FakeFiles(self.harness.socket)
         self.replies = [self.reply_of(index) for index in range(len(requests))]
         self.stream = b"".join(framed(bytes(padding)) for _, _, padding in requests)
         self.position = 0
@@ -63,7 +60,7 @@ class Peer:
         reply = self.replies[index]
         shaped: bytes | list[Chunk] = reply
         if kind.startswith("file"):
-            shaped = [reply[:7], self.files.add(Region(reply[7:]))]
+            shaped = [reply[:7], Region(reply[7:])]
         elif kind.startswith("none"):
             shaped = list(NO_REPLY)
         if kind.endswith("later"):
@@ -98,8 +95,6 @@ def test_peer_gets_every_reply_in_order_and_bounds_hold(
     """Whatever the order of events: no reply is lost, doubled, torn or out of its place."""
     peer = Peer(requests)
     with (
-        mock.patch("os.sendfile", peer.files.sendfile),
-        mock.patch("os.pread", peer.files.pread),
         mock.patch("kalda.net.socket_connection.READ_BYTES_MAX", read_bytes_max),
     ):
         for action, argument in actions:

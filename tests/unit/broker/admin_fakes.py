@@ -27,6 +27,7 @@ from kalda.common.types import random_uuid
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.net.connection import Connection
 from kalda.runtime.clock import ManualClock
+from kalda.security.principal import KafkaPrincipal
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from tests.unit.broker.handler_parts import no_quotas
@@ -43,6 +44,7 @@ def context(api_version: int, listener: str = LISTENER) -> RequestContext:
         def __init__(self) -> None:
             self.listener = listener
             self.peer = "test"
+            self.principal = KafkaPrincipal("User", "admin")
 
     connection = cast("Connection", FakeConnection())
     return RequestContext(connection, cast("Any", None), api_version, 1, "test", 0.0)

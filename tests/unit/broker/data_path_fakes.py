@@ -31,7 +31,7 @@ from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, UpdateMetadata
-from kalda.net.connection import PieceSource
+from kalda.net.reply import PieceSource
 from kalda.protocol import codec
 from kalda.protocol.messages.fetch import (
     FetchPartition,

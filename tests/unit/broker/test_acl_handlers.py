@@ -1,12 +1,12 @@
 """CreateAcls and DeleteAcls while ZooKeeper is away: a code after which clients try again."""
 
 from collections.abc import Coroutine
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from kalda.broker.requests.handlers import create_acls, delete_acls
+from kalda.broker.security.authorizer import Authorizer
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kalda.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -25,6 +25,7 @@ from kalda.zookeeper.errors import (
     SessionExpiredError,
     ZooKeeperError,
 )
+from tests.unit.broker.admin_fakes import context
 
 BINDING = AclBinding(
     ResourcePattern(ResourceType.TOPIC, "t"),
@@ -35,14 +36,27 @@ CODES = [
     (SessionExpiredError("expired"), ErrorCode.REQUEST_TIMED_OUT),
     (BadArgumentsError("no such name"), ErrorCode.UNKNOWN_SERVER_ERROR),
 ]
-CONTEXT = cast("Any", SimpleNamespace(principal="User:admin"))
+CONTEXT = context(3)
 
 
-def authorizer(error: ZooKeeperError) -> Any:
-    async def fail(*_: object) -> None:
-        raise error
+class FailingAuthorizer:
+    """Knows one ACL and cannot write."""
 
-    return SimpleNamespace(create=fail, delete=fail, find=lambda _: [BINDING])
+    def __init__(self, error: ZooKeeperError) -> None:
+        self._error = error
+
+    def find(self, _: object) -> list[AclBinding]:
+        return [BINDING]
+
+    async def create(self, *_: object) -> None:
+        raise self._error
+
+    async def delete(self, *_: object) -> None:
+        raise self._error
+
+
+def authorizer(error: ZooKeeperError) -> Authorizer:
+    return cast(Authorizer, FailingAuthorizer(error))
 
 
 @pytest.mark.parametrize(("error", "code"), CODES)

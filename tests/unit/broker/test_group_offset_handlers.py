@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
@@ -120,6 +119,13 @@ class FakeGate:
         return verified
 
 
+class FakeInternalTopics:
+    """Knows the partition of each group's offsets by the group's id."""
+
+    def offsets_partition(self, group_id: str) -> str:
+        return group_id
+
+
 class OffsetsHarness:
     """A broker that knows one topic of one partition, and a group coordinator beside it."""
 
@@ -129,7 +135,7 @@ class OffsetsHarness:
         self.groups = FakeGroupCoordinator()
         self.gate = FakeGate()
         groups, gate = cast("Any", self.groups), cast("Any", self.gate)
-        internal_topics: Any = SimpleNamespace(offsets_partition=lambda group_id: group_id)
+        internal_topics = cast("Any", FakeInternalTopics())
         # Only version 0 uses ZooKeeper.
         zookeeper: Any = None
         cache = self.broker.cache

@@ -1,15 +1,15 @@
 """LeaveGroup: one member before version 3, any number from then on."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from kalda.broker.requests.handlers.leave_group import handle
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -29,9 +29,16 @@ def refuse_all(request: LeaveGroupRequest) -> Pending[LeaveGroupResponse]:
     return answer
 
 
+class FakeGroups:
+    """A coordinator that answers as told."""
+
+    def __init__(self, leave_group: Callable[[LeaveGroupRequest], Pending[LeaveGroupResponse]]) -> None:
+        self.leave_group = leave_group
+
+
 def leave(directory: Path, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
     broker = DataPath(directory)
-    groups = cast("Any", SimpleNamespace(leave_group=refuse_all))
+    groups = cast(GroupCoordinator, FakeGroups(refuse_all))
     answer = handle(groups, request, broker.context(version))
     broker.close()
     assert not isinstance(answer, Coroutine)
@@ -67,7 +74,7 @@ async def test_very_many_members_leave_some_at_a_time(tmp_path: Path) -> None:
         return refuse_all(request)
 
     broker = DataPath(tmp_path)
-    groups = cast("Any", SimpleNamespace(leave_group=leave_group))
+    groups = cast(GroupCoordinator, FakeGroups(leave_group))
     names = [f"m{number}" for number in range(1_200)]
     request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in names])
     answer = handle(groups, request, broker.context(5))

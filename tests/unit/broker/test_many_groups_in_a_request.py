@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 
-from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.handlers import delete_groups, describe_groups
 from kalda.broker.requests.request_slices import SLICE, in_slices
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest
 from kalda.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
+from tests.unit.broker.admin_fakes import context
 
 T = TypeVar("T")
 NAMES = [f"group-{number}" for number in range(3 * SLICE + 1)]
@@ -42,7 +41,7 @@ def run(handle: Any, request: Any) -> tuple[Any, SlowGroups]:
     groups = SlowGroups()
 
     async def ask() -> Any:
-        found = handle(groups, request, cast(RequestContext, SimpleNamespace(api_version=5)))
+        found = handle(groups, request, context(5))
         assert asyncio.iscoroutine(found), "handled in one piece"
         return await found
 

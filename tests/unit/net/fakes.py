@@ -1,9 +1,9 @@
 """A socket and an event loop that do only what a test tells them to."""
 
 import logging
-import socket
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kalda.common.log_limiter import LogLimiter
@@ -24,6 +24,10 @@ class FakeSocket:
         self.room = 1 << 30
         """Bytes that the peer's side still takes."""
         self.is_closed = False
+        self.file_sends: list[int] = []
+        """The size of each piece of a file."""
+
+    MORE = 0x8000
 
     def fileno(self) -> int:
         return 99
@@ -40,11 +44,8 @@ class FakeSocket:
             self.incoming.insert(0, piece[count:])
         return count
 
-    def recv(self, size: int, flags: int) -> bytes:
-        assert socket.MSG_PEEK == flags, "the connection only looks"
-        if not self.incoming or isinstance(self.incoming[0], OSError):
-            raise BlockingIOError
-        return self.incoming[0][:size]
+    def has_ended(self) -> bool:
+        return bool(self.incoming) and not self.incoming[0]
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> int:
         if not self.room:
@@ -54,6 +55,18 @@ class FakeSocket:
         self.sent += data[:count]
         self.sends.append(count)
         return count
+
+    def send_file(self, file: "Region", position: int, size: int) -> int:
+        if not self.room:
+            raise BlockingIOError
+        data = file.read_at(min(size, self.room), position)
+        self.room -= len(data)
+        self.sent += data
+        self.file_sends.append(len(data))
+        return len(data)
+
+    def sendmsg(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        return self.send(b"".join(buffers))
 
     def close(self) -> None:
         self.is_closed = True
@@ -79,6 +92,9 @@ class FakeLoop:
         self.writer: Callable[[], None] | None = None
         self.soon: list[Callable[[], None]] = []
         self.later: list[FakeTimer] = []
+
+    def time(self) -> float:
+        return time.monotonic()
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Any:
         self.later.append(FakeTimer(delay, callback))
@@ -126,44 +142,20 @@ class Owner:
 
 
 class Region:
-    """A file region over bytes; `FakeFiles` sends from it."""
+    """A file region over bytes, and its file."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
         self.position = position
         self.size = len(data)
 
-    def fileno(self) -> int:
-        return id(self)
+    @property
+    def file(self) -> Any:
+        return self
 
-
-class FakeFiles:
-    """Stands in for ``os.sendfile`` and ``os.pread``."""
-
-    def __init__(self, sock: FakeSocket) -> None:
-        self.sock = sock
-        self.regions: dict[int, Region] = {}
-        self.calls: list[int] = []
-
-    def add(self, region: Region) -> Region:
-        self.regions[region.fileno()] = region
-        return region
-
-    def sendfile(self, _: int, source: int, position: int, count: int) -> int:
-        if not self.sock.room:
-            raise BlockingIOError
-        region = self.regions[source]
-        start = position - region.position
-        data = region.data[start : start + min(count, self.sock.room)]
-        self.sock.room -= len(data)
-        self.sock.sent += data
-        self.calls.append(len(data))
-        return len(data)
-
-    def pread(self, source: int, count: int, position: int) -> bytes:
-        region = self.regions[source]
-        start = position - region.position
-        return region.data[start : start + count]
+    def read_at(self, size: int, position: int) -> bytes:
+        start = position - self.position
+        return self.data[start : start + size]
 
 
 class Harness:

@@ -8,11 +8,12 @@ import pytest
 
 from kalda.net import connection as connection_module
 from kalda.net import socket_connection
-from kalda.net.connection import NO_REPLY, Chunk, Connection, PieceSource, Ticket
+from kalda.net.connection import Connection
 from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import SPARE_BUFFERS_MAX, ReceiveBuffers
+from kalda.net.reply import NO_REPLY, Chunk, PieceSource, Ticket
 from kalda.net.socket_connection import READ_BYTES_MAX
-from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
+from tests.unit.net.fakes import FakeLoop, Harness, Region, framed
 
 
 def echo(connection: Connection, frame: memoryview) -> None:
@@ -58,21 +59,18 @@ class Pieces(PieceSource):
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine must not end a turn early."""
-    monkeypatch.setattr(connection_module, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(FakeLoop, "time", lambda _: 100.0)
 
 
 @pytest.fixture(params=[0, 100, READ_BYTES_MAX])
 def files(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]:
+) -> tuple[Harness, list[list[Chunk] | bytes]]:
     """A connection whose handler sends the replies of a list, with the files faked."""
     replies: list[list[Chunk] | bytes] = []
     harness = Harness(lambda connection, _: connection.send(replies.pop(0)))
-    fake = FakeFiles(harness.socket)
-    monkeypatch.setattr("os.sendfile", fake.sendfile)
-    monkeypatch.setattr("os.pread", fake.pread)
     monkeypatch.setattr("kalda.net.socket_connection.READ_BYTES_MAX", request.param)
-    return harness, fake, replies
+    return harness, replies
 
 
 def held_bytes(connection: Connection) -> int:
@@ -395,18 +393,18 @@ class TestPartialSends:
 
     @pytest.mark.parametrize("step", [1, 7, 64, 1000, 100_000])
     def test_memory_and_file_regions_interleave_whatever_the_room(
-        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]], step: int
+        self, files: tuple[Harness, list[list[Chunk] | bytes]], step: int
     ) -> None:
         """A fetch response: header, records of one partition from its file, header, records of the next."""
-        harness, fake, replies = files
+        harness, replies = files
         chunks: list[Chunk] = [
             b"header",
-            fake.add(Region(b"f" * 300, position=1000)),
+            Region(b"f" * 300, position=1000),
             b"",
             bytearray(b"between"),
             memoryview(b"and more"),
-            fake.add(Region(b"", position=5)),
-            fake.add(Region(b"g" * 100)),
+            Region(b"", position=5),
+            Region(b"g" * 100),
             b"tail",
         ]
         replies += [list(chunks), b"second"]
@@ -421,12 +419,12 @@ class TestPartialSends:
     @pytest.mark.parametrize("step", [1, 7, 1000])
     @pytest.mark.parametrize("ready", [0, 1, 3])
     def test_bytes_that_are_made_while_they_are_sent_come_in_order(
-        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]], step: int, ready: int
+        self, files: tuple[Harness, list[list[Chunk] | bytes]], step: int, ready: int
     ) -> None:
         """The loop is not called for a socket with room while a piece is not ready."""
-        harness, fake, replies = files
+        harness, replies = files
         first, second = Pieces([b"abc", b"defgh", b"i"], ready), Pieces([b"xyz"], ready)
-        region = fake.add(Region(b"f" * 20))
+        region = Region(b"f" * 20)
         replies += [[b"header", first, second, b"between", region, b"tail"], b"next"]
         harness.socket.room = step
         harness.receive(framed(b"a") + framed(b"b"))
@@ -441,14 +439,18 @@ class TestPartialSends:
         assert len(expected) == harness.owner.bytes_out
 
     def test_a_small_file_region_leaves_in_one_send_with_what_is_around_it(
-        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+        self, files: tuple[Harness, list[list[Chunk] | bytes]]
     ) -> None:
-        harness, fake, replies = files
+        harness, replies = files
         small = socket_connection.READ_BYTES_MAX >= 20
-        replies.append([b"header", fake.add(Region(b"f" * 20, position=7)), b"tail"])
+        replies.append([b"header", Region(b"f" * 20, position=7), b"tail"])
         harness.receive(framed(b"a"))
         assert b"header" + b"f" * 20 + b"tail" == harness.take_sent()
-        assert ([], [30]) == (fake.calls, harness.socket.sends) if small else [20] == fake.calls
+        assert (
+            ([], [30]) == (harness.socket.file_sends, harness.socket.sends)
+            if small
+            else [20] == harness.socket.file_sends
+        )
 
     def test_piece_for_a_closed_connection_is_dropped(self) -> None:
         pieces = Pieces([b"abc"], 0)
@@ -459,34 +461,32 @@ class TestPartialSends:
         assert b"header" == harness.take_sent()
 
     def test_large_file_region_leaves_in_turns(
-        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+        self, files: tuple[Harness, list[list[Chunk] | bytes]]
     ) -> None:
         """One consumer of 50 MB must not keep the loop from the others."""
-        harness, fake, replies = files
+        harness, replies = files
         size = 3 * socket_connection.SEND_TURN_BYTES_MAX
-        replies.append([b"header", fake.add(Region(bytes(size)))])
+        replies.append([b"header", Region(bytes(size))])
         harness.receive(framed(b"a"))
-        assert socket_connection.SEND_TURN_BYTES_MAX == sum(fake.calls)
+        assert socket_connection.SEND_TURN_BYTES_MAX == sum(harness.socket.file_sends)
         assert harness.loop.writer is not None
         harness.make_room(1)
         assert 6 + size == len(harness.take_sent())
 
     def test_a_reply_that_fills_its_turn_needs_no_other(
-        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+        self, files: tuple[Harness, list[list[Chunk] | bytes]]
     ) -> None:
-        harness, fake, replies = files
-        replies.append([b"header", fake.add(Region(bytes(socket_connection.SEND_TURN_BYTES_MAX)))])
+        harness, replies = files
+        replies.append([b"header", Region(bytes(socket_connection.SEND_TURN_BYTES_MAX))])
         harness.receive(framed(b"a"))
         assert 6 + socket_connection.SEND_TURN_BYTES_MAX == len(harness.take_sent())
         assert harness.loop.writer is None
 
-    def test_many_file_regions_leave_in_turns(
-        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
-    ) -> None:
+    def test_many_file_regions_leave_in_turns(self, files: tuple[Harness, list[list[Chunk] | bytes]]) -> None:
         """So do those of a consumer of thousands of partitions, whether small ones are read or not."""
-        harness, fake, replies = files
+        harness, replies = files
         turn, count = socket_connection.SEND_TURN_BYTES_MAX, 1200
-        regions = [fake.add(Region(bytes(READ_BYTES_MAX))) for _ in range(count)]
+        regions = [Region(bytes(READ_BYTES_MAX)) for _ in range(count)]
         replies.append([b"header", *regions])
         harness.receive(framed(b"a"))
         sent = len(harness.take_sent())
@@ -497,11 +497,11 @@ class TestPartialSends:
         assert 6 + count * READ_BYTES_MAX == sent + len(harness.take_sent())
 
     def test_file_that_ends_early_closes_the_connection(
-        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+        self, files: tuple[Harness, list[list[Chunk] | bytes]]
     ) -> None:
         """The size went out already: the peer would take the next reply for records."""
-        harness, fake, replies = files
-        region = fake.add(Region(b"short"))
+        harness, replies = files
+        region = Region(b"short")
         region.size = 10
         replies.append([b"header", region])
         harness.receive(framed(b"a"))
@@ -583,7 +583,7 @@ class TestBounds:
     def test_turn_of_costly_requests_ends_by_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ten clients with 64 requests of a millisecond each made another one wait for 540 ms."""
         now = 100.0
-        monkeypatch.setattr(connection_module, "monotonic", lambda: now)
+        monkeypatch.setattr(FakeLoop, "time", lambda _: now)
         handled: list[bytes] = []
 
         def handle(connection: Connection, frame: memoryview) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kalda.net.connection import Connection, Ticket
+from kalda.net.connection import Connection
+from kalda.net.reply import Ticket
 from kalda.net.tls_connection import TlsConnection
 from tests.unit.net.fakes import FakeLoop, FakeSocket, Owner, framed
 from tests.unit.security.test_tls_channel import Pair, read
@@ -95,3 +96,20 @@ def test_requests_that_arrive_meanwhile_are_handled_in_their_order() -> None:
     assert b"".join(framed(b"answer %d" % number) for number in range(4)) == read(peer.channel)
     peer.deliver(b"")
     assert ["the peer closed the connection"] == peer.owner.closed
+
+
+def test_a_reply_that_the_peer_takes_in_parts_arrives_whole() -> None:
+    """Its last piece is encrypted at once, and waits for the socket."""
+    peer = Peer()
+    answer = b"a" * 40_000
+    peer.connection.handle_with(lambda connection, _: connection.send(framed(answer)))
+    peer.socket.room = 10_000
+    peer.send(b"ask")
+    assert 0 == peer.socket.room
+    peer.socket.room = 1 << 30
+    assert peer.loop.writer is not None
+    peer.loop.writer()
+    peer.channel.receive(peer.take_sent())
+    assert framed(answer) == read(peer.channel)
+    assert peer.connection.is_quiet
+    assert [] == peer.owner.closed

@@ -15,7 +15,7 @@ from typing import Final
 
 from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
 from kalda.common.metrics import RequestMetrics
-from kalda.net.connection import PieceSource
+from kalda.net.reply import PieceSource
 from kalda.records.batch import HEADER_SIZE, read_header
 from kalda.records.compression import Checkpoint
 from kalda.records.errors import NeedMoreBytes, RecordsError

@@ -20,7 +20,9 @@ from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics, RequestMetrics
 from kalda.common.pending import Pending
 from kalda.common.turns import Steps
-from kalda.net.connection import Chunk, Connection, Ticket
+from kalda.net.connection import Connection
+from kalda.net.reply import Chunk, Ticket
+from kalda.protocol import registry
 from kalda.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class RequestContext:
         "parked_at",
         "pays_for_response",
         "received_at",
+        "takes_turns",
         "throttle_seconds",
         "ticket",
         "topic_ids",
@@ -97,6 +100,8 @@ class RequestContext:
         """The decoded request; None while it is not decoded, as in a raw handler."""
         self.large: LargeRequest | None = None
         """Set if the request is decoded, handled and answered in turns."""
+        self.takes_turns = False
+        """Whether the handler took turns, so that the response may be large although the request is not."""
         self.parked_at = 0.0
         """Monotonic seconds at which the request began to wait; 0 if it did not."""
         self.busy_seconds = 0.0
@@ -232,7 +237,19 @@ def nothing_named(request: object) -> tuple[()]:
 class ServedApi:
     """A handler of one broker with what the dispatcher derives from it once."""
 
-    __slots__ = ("flexible_from", "handle", "handle_raw", "handler", "high", "low", "metrics", "title")
+    __slots__ = (
+        "flexible_from",
+        "handle",
+        "handle_raw",
+        "handler",
+        "high",
+        "low",
+        "metrics",
+        "request_class",
+        "response_class",
+        "tagged_headers_from",
+        "title",
+    )
 
     def __init__(self, handler: ApiHandler, services: "BrokerServices", metrics: Metrics) -> None:
         self.handler: Final = handler
@@ -240,8 +257,12 @@ class ServedApi:
         self.low, self.high = handler.versions
         self.handle: Final = handler.build(services) if handler.build is not None else None
         self.handle_raw: Final = handler.build_raw(services) if handler.build_raw is not None else None
-        self.flexible_from: int | None = None
-        """The first flexible version; None until the first request imports the message's module."""
+        spec = registry.spec(handler.key)
+        self.request_class: Final = spec.request_class
+        self.response_class: Final = spec.response_class
+        self.flexible_from: Final = spec.flexible_from
+        self.tagged_headers_from: Final = registry.tagged_response_headers_from(handler.key)
+        """The first version in which the header of a response has tagged fields."""
         self.metrics: Final = RequestMetrics(metrics, self.title)
 
 

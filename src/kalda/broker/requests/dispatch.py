@@ -35,12 +35,12 @@ from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, Larg
 from kalda.broker.requests.refusals import refused_in_steps
 from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
 from kalda.common import invariants
-from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
 from kalda.common.turns import Steps, Turns, first_turn
-from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
+from kalda.net.connection import Connection
+from kalda.net.reply import NO_REPLY, Chunk, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.fast.request_header import read_usual_header
 from kalda.protocol.framing import SIZE
@@ -68,7 +68,7 @@ _MESSAGE_LENGTH_MAX: Final = 1000
 _HEADER: Final = Format(">hhih")
 _HEADER_BYTES: Final = _HEADER.size
 _BARE_HEADER_BYTES: Final = 8
-"""A header without a client id; only ControlledShutdown v0 has one."""
+"""A header without a client id; see `registry.WITHOUT_CLIENT_ID`."""
 
 
 class Dispatcher:
@@ -140,10 +140,7 @@ class Dispatcher:
             if api is None:
                 self._refuse(connection, frame, f"this broker has no API {api_key}")
                 return
-            flexible_from = api.flexible_from
-            if flexible_from is None:
-                flexible_from = api.flexible_from = registry.flexible_from(api_key)
-            if api_version >= flexible_from:
+            if api_version >= api.flexible_from:
                 if frame[position]:
                     position, _ = skip_tagged_fields(frame, position, len(frame))
                 else:
@@ -203,7 +200,7 @@ class Dispatcher:
             struct.error, UnicodeDecodeError, ProtocolError: the header is malformed.
         """
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
-        if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
+        if (api_key, api_version) in registry.WITHOUT_CLIENT_ID:
             return api_key, api_version, correlation_id, _BARE_HEADER_BYTES, None
         if length < 0:
             return api_key, api_version, correlation_id, _HEADER_BYTES, None
@@ -231,7 +228,7 @@ class Dispatcher:
         answer_version = registry.UNKNOWN_VERSION_ANSWERS.get(handler.key)
         if answer_version is not None:
             context.api_version = answer_version
-            context.message = registry.spec(handler.key).request_class()
+            context.message = context.api.request_class()
             response = self._call(context)
             if response is not None:
                 cast(Any, response).error_code = ErrorCode.UNSUPPORTED_VERSION
@@ -283,6 +280,7 @@ class Dispatcher:
         if isinstance(result, GeneratorType):
             # The next request must not overtake this one; Kafka's broker handles them one at a time.
             connection.hold_frames()
+            context.takes_turns = True
             self._wait(context, self._run_in_turns(context, result))
         elif isinstance(result, Pending):
             _end_work(context)
@@ -353,8 +351,8 @@ class Dispatcher:
                 if isinstance(response, GeneratorType):
                     self._wait(context, self._run_in_turns(context, response))
                     return
-            if context.large is not None and response is not None:
-                self._encode_large(context, response)
+            if response is not None and (context.takes_turns or context.large is not None):
+                self._encode_in_turns(context, response)
                 return
             reply = self._encode(context, response)
         except Exception as failure:
@@ -436,8 +434,9 @@ class Dispatcher:
         if self._throttle is not None:
             response = throttle_response(self._throttle, context, response)
         if invariants.enabled:
-            expected = registry.spec(context.api.handler.key).response_class
-            assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
+            assert isinstance(response, context.api.response_class), (
+                f"{context.api.title} answered {response!r:.200}"
+            )
         return response
 
     def _count(self, context: RequestContext, codes: Collection[int]) -> None:
@@ -473,7 +472,7 @@ class Dispatcher:
     def _begin_large(self, context: RequestContext, large: LargeRequest) -> None:
         handler = context.api.handler
         steps = codec.decode_in_steps(
-            registry.spec(handler.key).request_class, context.api_version, large.body, handler.elements_max
+            context.api.request_class, context.api_version, large.body, handler.elements_max
         )
         decoding = self._run_in_turns(context, steps)
         context.ticket.on_abandoned = partial(_abandon, decoding, large)
@@ -491,10 +490,12 @@ class Dispatcher:
         context.ticket.on_abandoned = large.end
         self._respond(context, self._call(context))
 
-    def _encode_large(self, context: RequestContext, response: object) -> None:
+    def _encode_in_turns(self, context: RequestContext, response: object) -> None:
         encoding = _turns_of(context).run(self._encode_in_steps(context, response))
-        assert context.large is not None, f"{context.api.title} is not a large request"
-        context.ticket.on_abandoned = partial(_abandon, encoding, context.large)
+        large = context.large
+        context.ticket.on_abandoned = (
+            encoding.abandon if large is None else partial(_abandon, encoding, large)
+        )
         encoding.add_done(partial(self._on_encoded, context))
 
     def _on_encoded(self, context: RequestContext, done: "Pending[RawReply | None]") -> None:
@@ -586,8 +587,9 @@ def _decode_message(context: RequestContext, frame: memoryview, position: int) -
     Raises:
         ProtocolError: it is malformed.
     """
-    request_class = registry.spec(context.api.handler.key).request_class
-    context.message = codec.decode(request_class, context.api_version, frame, position, allow_excess=True)
+    context.message = codec.decode(
+        context.api.request_class, context.api_version, frame, position, allow_excess=True
+    )
 
 
 def encode_reply(context: RequestContext, response: Any) -> RawReply:
@@ -625,10 +627,8 @@ def _encode_reply_in_steps(context: RequestContext, response: Any) -> Steps[RawR
 
 
 def _framed(context: RequestContext, chunks: list[Any]) -> RawReply:
-    header = response_header(
-        context.correlation_id,
-        registry.response_header_version(context.api.handler.key, context.api_version),
-    )
+    has_tags = context.api_version >= context.api.tagged_headers_from
+    header = response_header(context.correlation_id, 1 if has_tags else 0)
     if len(chunks) == 1 and isinstance(chunks[0], bytes):
         return SIZE.pack(len(header) + len(chunks[0])) + header + chunks[0]
     size = len(header) + sum(chunk.size if hasattr(chunk, "size") else len(chunk) for chunk in chunks)

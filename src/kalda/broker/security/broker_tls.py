@@ -7,7 +7,6 @@ whose new certificate has another name, is logged and the former context stays.
 
 import asyncio
 import logging
-import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,13 @@ from kalda.net.listener_security import TlsListener
 from kalda.runtime.background import Background
 from kalda.security.tls.certificates import CertificateIdentity, identity_of
 from kalda.security.tls.client import TlsClient
-from kalda.security.tls.contexts import client_context, load_key_store, server_context
+from kalda.security.tls.contexts import (
+    StoreFingerprint,
+    client_context,
+    load_key_store,
+    server_context,
+    store_fingerprint,
+)
 from kalda.security.tls.principal_mapping import PrincipalMapping
 from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.settings import BrokerConfig
@@ -27,8 +32,6 @@ logger: Final = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 5.0
 """How often the files of stores are looked at: what rotates certificates does so hours before they expire."""
-
-_Fingerprint = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(slots=True)
@@ -39,7 +42,7 @@ class _Contexts:
     listener: TlsListener
     client: TlsClient
     identity: CertificateIdentity
-    fingerprint: _Fingerprint
+    fingerprint: StoreFingerprint
 
 
 class BrokerTls:
@@ -111,14 +114,14 @@ class BrokerTls:
             return
         try:
             settings = self._config.tls_settings(name)
-            if not is_forced and _fingerprint(settings) == current.fingerprint:
+            if not is_forced and store_fingerprint(settings) == current.fingerprint:
                 return
             loaded = await _load_elsewhere(self._background, self._config, name)
             check_identity(self._config, name, current.identity, loaded.identity)
         except ConfigError as error:
             logger.error("the former certificates of listener %s stay in force: %s", name, error)
             # The same content is not tried again, nor logged again.
-            current.fingerprint = _fingerprint(current.settings)
+            current.fingerprint = store_fingerprint(current.settings)
             return
         if (loaded.settings, loaded.fingerprint) == (current.settings, current.fingerprint):
             return
@@ -195,7 +198,7 @@ def _load(config: BrokerConfig, name: str) -> _Contexts:
 
 def _contexts(settings: TlsSettings, name: str, mapping: PrincipalMapping) -> _Contexts:
     # Before the content: a file that changes in between is read again.
-    fingerprint = _fingerprint(settings)
+    fingerprint = store_fingerprint(settings)
     server = _made(name, lambda: server_context(settings))
     client = _made(name, lambda: client_context(settings))
     key_store = load_key_store(settings.key_store)
@@ -214,18 +217,3 @@ def _made(name: str, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         return make()
     except TlsSettingsError as error:
         raise ConfigError(error.setting, f"listener {name}: {error}") from None
-
-
-def _fingerprint(settings: TlsSettings) -> _Fingerprint:
-    """Return what changes with the stores' files: inode, size and time of the last write."""
-    return tuple(map(_file_state, (settings.key_store.location, settings.trust_store.location)))
-
-
-def _file_state(path: str | None) -> tuple[int, int, int] | None:
-    if path is None:
-        return None
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns

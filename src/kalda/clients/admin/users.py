@@ -31,7 +31,6 @@ from kalda.protocol.messages.describe_user_scram_credentials import (
     UserName,
 )
 from kalda.runtime.system.random import SYSTEM_RANDOM
-from kalda.security.sasl.scram import HASHES, MECHANISM_NAMES, MECHANISM_NUMBERS, SALT_BYTES
 
 DEFAULT_ITERATIONS: Final = 4096
 
@@ -203,6 +202,9 @@ class AlterUsers(AdminOperation[str, None]):
 
     def requests(self, keys: Sequence[str], context: RequestContext) -> Iterable[AdminRequest[str, None]]:
         """Send all users in one request."""
+        # Imported where it is needed: its regular expressions take 3 ms of the start of each command.
+        from kalda.security.sasl.scram import MECHANISM_NUMBERS
+
         mine = [each for each in self._alterations if each.user in keys]
         message = AlterUserScramCredentialsRequest(
             deletions=[
@@ -224,6 +226,8 @@ class AlterUsers(AdminOperation[str, None]):
 
 
 def _upsertion(each: ScramCredentialUpsertion) -> Upsertion:
+    from kalda.security.sasl.scram import HASHES, MECHANISM_NUMBERS, SALT_BYTES
+
     mechanism = each.mechanism.value
     salt = SYSTEM_RANDOM.randbytes(SALT_BYTES) if each.salt is None else each.salt
     # A broker refuses fewer than one iteration by its own bounds; hashlib would raise.
@@ -238,6 +242,8 @@ def _upsertion(each: ScramCredentialUpsertion) -> Upsertion:
 
 
 def _infos(credentials: Iterable[CredentialInfo]) -> list[ScramCredentialInfo]:
+    from kalda.security.sasl.scram import MECHANISM_NAMES
+
     return [
         ScramCredentialInfo(ScramMechanism(MECHANISM_NAMES[each.mechanism]), each.iterations)
         for each in credentials

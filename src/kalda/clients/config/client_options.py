@@ -1,7 +1,9 @@
 """Types the keyword arguments that every client takes: Kafka's setting names with underscores.
 
-The values are what a setting's type is in Python, or its text as in a properties file. A unit test keeps the
-names equal to those of `CommonClientConfig`, which has the defaults and descriptions.
+The values are what a setting's type is in Python, or its text as in a properties file. `CommonClientConfig`
+has the defaults and descriptions. Each name stands in both classes, because mypy and pyright take keyword
+arguments only from a `TypedDict` in the source, and attributes only from a class. A unit test compares the
+names and types.
 """
 
 from collections.abc import Sequence

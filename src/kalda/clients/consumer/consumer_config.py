@@ -68,8 +68,8 @@ class ConsumerOptions(CommonClientOptions, total=False):
     default_api_timeout_ms: int
     exclude_internal_topics: bool
     allow_auto_create_topics: bool
-    interceptor_classes: Sequence[str]
-    metric_reporters: Sequence[str]
+    interceptor_classes: str | Sequence[str]
+    metric_reporters: str | Sequence[str]
 
 
 class ConsumerConfig(CommonClientConfig):

@@ -59,7 +59,7 @@ class BlockingWaiter(MemoryWaiter):
 
     def wait(self, deadline: float) -> None:
         """Return when the memory is granted or `monotonic` has come to `deadline`."""
-        self._granted.acquire(timeout=max(0.0, deadline - monotonic()))
+        self._granted.acquire(timeout=min(max(0.0, deadline - monotonic()), threading.TIMEOUT_MAX))
 
 
 class AsyncWaiter(MemoryWaiter):

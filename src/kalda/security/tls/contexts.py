@@ -9,9 +9,9 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
+from kalda.runtime.system.named_file import read_named_file
 from kalda.security.tls.settings import ClientAuth, StoreSettings, TlsSettings, TlsSettingsError
 from kalda.security.tls.stores import (
     KeyStore,
@@ -23,13 +23,14 @@ from kalda.security.tls.stores import (
 )
 
 ReadFile = Callable[[str], bytes]
+StoreFingerprint = tuple[tuple[int, int, int] | None, ...]
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def read_file(path: str) -> bytes:
-    """Read a store from the file system."""
-    return Path(path).read_bytes()
+    """Read a store from the file system; never waits, as a broker reads changed stores on its event loop."""
+    return read_named_file(path, wait_seconds=0)
 
 
 def server_context(settings: TlsSettings, read: ReadFile = read_file) -> ssl.SSLContext:
@@ -171,3 +172,18 @@ def _file_of(data: bytes) -> Iterator[str]:
         yield path
     finally:
         os.unlink(path)
+
+
+def store_fingerprint(settings: TlsSettings) -> StoreFingerprint:
+    """Return what changes with the stores' files: inode, size and time of the last write."""
+    return tuple(_file_state(store.location) for store in (settings.key_store, settings.trust_store))
+
+
+def _file_state(path: str | None) -> tuple[int, int, int] | None:
+    if path is None:
+        return None
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -1,8 +1,4 @@
-"""Frames of ZooKeeper's client protocol: a length of four bytes, then the payload. Sans-IO.
-
-The first four bytes of a connection may be a four-letter command instead. Read as a length, its letters are
-far above every limit, so `peek_word` returns them before the limit is applied.
-"""
+"""Frames of ZooKeeper's client protocol: a length of four bytes, then the payload. Sans-IO."""
 
 from typing import Final
 
@@ -38,11 +34,6 @@ class FrameReader:
             del self._buffer[: self._position]
             self._position = 0
         self._buffer += data
-
-    def peek_word(self) -> bytes | None:
-        """Return the next four bytes without consuming them, or None while there are fewer."""
-        word = bytes(self._buffer[self._position : self._position + LENGTH_BYTES])
-        return word if len(word) == LENGTH_BYTES else None
 
     def next_frame(self) -> bytes | None:
         """Consume and return the next frame without its length, or None while it is incomplete.

@@ -6,14 +6,16 @@ Invariant: a session has at most one connection, the newest one that resumed it.
 """
 
 import logging
-from collections import Counter
+import math
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from kalda.common import invariants
 from kalda.common.log_limiter import LogLimiter
-from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
+from kalda.net.connection import Connection
+from kalda.net.socket_server import ServerConfig
 from kalda.runtime.clock import Clock
+from kalda.security.quota.connection_rates import UNLIMITED
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.traffic import Traffic
 from kalda.zookeeper.server.zookeeper_server import ZooKeeperServer
@@ -27,18 +29,6 @@ OUTSTANDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _CHECKED_PER_CLOSE: Final = 16
 """Connections whose check one closed connection may cost on average."""
-
-FOREIGN_MESSAGES: Final = {
-    ForeignProtocol.TLS: (
-        "the client at %s:%d sent a TLS ClientHello to the ZooKeeper port without TLS; use the port of "
-        "secureClientPort, or set "
-        "zookeeper.ssl.client.enable=false in a broker, zookeeper.client.secure=false in a ZooKeeper client"
-    ),
-    ForeignProtocol.HTTP: (
-        "the client at %s:%d sent an HTTP request to the ZooKeeper port, which speaks ZooKeeper's protocol; "
-        "brokers serve metrics over HTTP on the port that metrics.port sets"
-    ),
-}
 
 logger: Final = logging.getLogger(__name__)
 
@@ -55,51 +45,28 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-class RegisteredConnection(Protocol):
-    """What the registry, the listener and the four-letter commands use of a connection."""
+class RegisteredConnection:
+    """What the registry and the four-letter commands use of a connection."""
 
-    state: ConnectionState
-    session_id: int
-    """The session, or 0 while there is none."""
-    peer: tuple[str, int]
-    opened_at: float
-    """When the connection was accepted, in monotonic seconds."""
-    established_ms: int
-    """When its session was opened or resumed, in wall-clock milliseconds."""
-    timeout_ms: int
-    outstanding: int
-    """Requests of this connection in the processor chain."""
-
-    @property
-    def traffic(self) -> Traffic:
-        """The counters of this connection."""
-        ...
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory of responses and events that the client has not read yet."""
-        ...
-
-    @property
-    def is_held_back(self) -> bool:
-        """Whether the server has stopped reading although the client reads its responses."""
-        ...
-
-    def check_invariants(self) -> None:
-        """Assert that the connection keeps its bounds and its own counters."""
-        ...
+    def __init__(self, link: Connection) -> None:
+        self.link: Final = link
+        self.state = ConnectionState.NEW
+        self.session_id = 0
+        """The session, or 0 while there is none."""
+        self.established_ms = 0
+        """When its session was opened or resumed, in wall-clock milliseconds."""
+        self.timeout_ms = 0
+        self.outstanding = 0
+        """Requests of this connection in the processor chain."""
+        self.traffic: Final = Traffic()
 
     def close(self, reason: str, level: int = logging.DEBUG) -> None:
         """Send what is queued and close the connection; the session lives on."""
-        ...
+        raise NotImplementedError
 
-    def abort(self, reason: str, level: int = logging.INFO) -> None:
-        """Close the connection at once; the session lives on."""
-        ...
-
-    def stop(self) -> None:
-        """Read no more requests; outstanding ones are still answered."""
-        ...
+    def check_invariants(self) -> None:
+        """Assert that the connection keeps its bounds and its own counters."""
+        raise NotImplementedError
 
 
 class ConnectionRegistry:
@@ -123,10 +90,9 @@ class ConnectionRegistry:
         """Requests of all connections in the processor chain."""
         self._outstanding_bytes = 0
         self._unchecked_closes = 0
+        self._ticked_at = math.inf
         self.limiter: Final = LogLimiter(logger)
         """Logs the lines that a client can cause, at most so many per address."""
-        self._foreign: Final = report_limiter(logger)
-        self._per_host: Counter[str] = Counter()
         self._by_session: dict[int, RegisteredConnection] = {}
         """The connection of each session that has one."""
 
@@ -145,23 +111,27 @@ class ConnectionRegistry:
         else:
             self.port = port
 
-    def admit(self, connection: RegisteredConnection) -> bool:
-        """Register a new connection, or return False if it is above a limit."""
-        host, config = connection.peer[0], self.config
-        if config.connections_max and len(self.connections) >= config.connections_max:
-            self._reject(host, f"maxCnxns={config.connections_max}")
-            return False
-        if config.connections_per_host_max and self._per_host[host] >= config.connections_per_host_max:
-            self._reject(host, f"maxClientCnxns={config.connections_per_host_max}")
-            return False
-        self.connections.add(connection)
-        self._per_host[host] += 1
-        return True
+    def limits(self) -> ServerConfig:
+        """Return the limits of connections."""
+        config = self.config
+        return ServerConfig(
+            socket_request_max_bytes=config.frame_bytes_max,
+            connections_max_idle_ms=UNLIMITED,
+            max_connections_per_ip=config.connections_per_host_max or UNLIMITED,
+            socket_listen_backlog_size=config.listen_backlog,
+        )
 
-    def report_foreign(self, connection: RegisteredConnection, protocol: ForeignProtocol) -> None:
-        """Log that a client sent another protocol to the ZooKeeper port."""
-        host, port = connection.peer
-        self._foreign.log(logging.WARNING, FOREIGN_MESSAGES[protocol], host, port, source=host)
+    def admits(self) -> bool:
+        """Return whether one more connection may be served; a refusal is logged."""
+        limit = self.config.connections_max
+        is_full = bool(limit) and len(self.connections) >= limit
+        if is_full:
+            self.limiter.log(logging.WARNING, "a connection is refused: maxCnxns=%d is reached", limit)
+        return not is_full
+
+    def add(self, connection: RegisteredConnection) -> None:
+        """Register a new connection."""
+        self.connections.add(connection)
 
     def session_opened(self, connection: RegisteredConnection) -> None:
         """Record a connection as its session's; the session's earlier connection is closed."""
@@ -186,10 +156,6 @@ class ConnectionRegistry:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        host = connection.peer[0]
-        self._per_host[host] -= 1
-        if not self._per_host[host]:
-            del self._per_host[host]
         if self._by_session.get(connection.session_id) is connection:
             del self._by_session[connection.session_id]
             self.server.detach_session(connection.session_id)
@@ -211,27 +177,24 @@ class ConnectionRegistry:
         assert self._outstanding_bytes >= 0, f"{self._outstanding_bytes} bytes are outstanding"
 
     def on_tick(self, now: float) -> None:
-        """Close connections that asked for no session in time; `now` is the loop's time in seconds."""
+        """Keep the sessions of clients who are sending a large request or are not read from.
+
+        `now` is in monotonic seconds.
+        """
         if invariants.enabled:
             self.check_invariants()
         self.limiter.report_suppressed()
-        self._foreign.report_suppressed()
-        for connection in list(self.connections):
-            if connection.state is ConnectionState.OPEN:
-                if connection.is_held_back:
-                    # Heartbeats of the client may wait in the socket that the server does not read.
-                    self.server.sessions.touch(connection.session_id)
-            elif (
-                connection.state is ConnectionState.NEW
-                and now - connection.opened_at > NEW_CONNECTION_SECONDS_MAX
+        for connection in self.connections:
+            link = connection.link
+            if connection.state is ConnectionState.OPEN and (
+                link.is_held_back or link.received_at > self._ticked_at
             ):
-                connection.abort("it asked for no session in time")
+                self.server.sessions.touch(connection.session_id)
+        self._ticked_at = now
 
     def check_invariants(self) -> None:
         """Assert that the counters and indexes agree with the connections."""
         self._unchecked_closes = 0
-        hosts = Counter(connection.peer[0] for connection in self.connections)
-        assert hosts == self._per_host, f"connections by host are {hosts}, counted {self._per_host}"
         for session_id, connection in self._by_session.items():
             assert connection.session_id == session_id, f"{connection.session_id:#x} is {session_id:#x}"
             assert connection in self.connections, f"session {session_id:#x} has a closed connection"
@@ -240,9 +203,3 @@ class ConnectionRegistry:
         assert outstanding <= self.outstanding, f"{outstanding} are outstanding, counted {self.outstanding}"
         for connection in self.connections:
             connection.check_invariants()
-
-    def _reject(self, host: str, limit: str) -> None:
-        self.rejected += 1
-        self.limiter.log(
-            logging.WARNING, "a connection from %s is refused: %s is reached", host or "?", limit, source=host
-        )

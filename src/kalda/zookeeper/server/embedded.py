@@ -41,7 +41,6 @@ from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.container_manager import ContainerManager
 from kalda.zookeeper.server.data_tree import DataTree
 from kalda.zookeeper.server.processor_requests import Multi, Read, Request, SetAcl, Write
-from kalda.zookeeper.server.server_timer import ServerTimer
 from kalda.zookeeper.server.watches import WatchTable
 from kalda.zookeeper.server.zookeeper_server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
 from kalda.zookeeper.znode_access import Acl
@@ -90,14 +89,14 @@ class EmbeddedServer:
                 deletes_per_minute_max=config.container_deletes_per_minute_max,
             ),
         )
-        self._timer: Final = ServerTimer(self.server)
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Recover the directory's content; see `ZooKeeperServer.start` for the errors."""
         self.server.start()
         if len(self.server.sessions):
             # Clients of an earlier process held these sessions; they must expire even without a listener.
-            self._timer.start(asyncio.get_running_loop())
+            self._tick()
 
     def add_broken_listener(self, listener: Callable[[BaseException], None]) -> None:
         """Register a callback for a fault that stops the server for good; its process should exit."""
@@ -119,12 +118,18 @@ class EmbeddedServer:
         Raises:
             OSError: the end of the log could not be cleared; the next recovery does it.
         """
-        self._timer.stop()
+        if self._timer is not None:
+            self._timer.cancel()
         closed: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.server.close(closed.set_result)
         error = await closed
         if error is not None:
             raise error
+
+    def _tick(self) -> None:
+        # Rearmed first, so that an exception below, which the loop reports, does not stop the timer.
+        self._timer = asyncio.get_running_loop().call_later(self.server.tick_seconds, self._tick)
+        self.server.pass_time()
 
 
 class _SessionWatch:

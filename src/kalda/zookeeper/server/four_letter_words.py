@@ -109,12 +109,12 @@ def _connection_line(connection: RegisteredConnection, *, brief: bool) -> str:
             f"avglat={round(traffic.latency_ms_mean)}",
             f"maxlat={round(traffic.latency_ms_max)}",
         ]
-    interest = 0 if connection.is_held_back else _READ_INTEREST
+    interest = 0 if connection.link.is_held_back else _READ_INTEREST
     return f" /{_address(connection)}[{interest}]({','.join(fields)})"
 
 
 def _address(connection: RegisteredConnection) -> str:
-    return address_text(*connection.peer)
+    return address_text(connection.link.peer_address, connection.link.peer_port)
 
 
 def _hex(number: int) -> str:

@@ -1,25 +1,44 @@
-"""The listening sockets of a ZooKeeper server, and the timer that lets the server see time pass.
+"""The listening sockets of a ZooKeeper server, and the sweeps that let the server see time pass.
 
 Several addresses may be listened on. Sessions of this process (`embedded`) share the data tree and the order
-of changes with the sessions that connect here.
+of changes with the sessions that connect here. A connection is admitted when it is accepted, before its TLS
+handshake: half-open handshakes count against ``maxClientCnxns`` and have the same time limit as connections
+that send no connect request.
 """
 
-import asyncio
-from functools import partial
+import logging
 from typing import Final
 
+from kalda.net.connection import Connection
+from kalda.net.foreign_protocols import ForeignProtocol
+from kalda.net.listener_security import PLAINTEXT, ListenerSecurity
+from kalda.net.socket_server import SocketServer
 from kalda.runtime.clock import Clock
-from kalda.runtime.system.bound_socket import bound_socket
+from kalda.runtime.network import Network
+from kalda.runtime.system.network import SYSTEM_NETWORK
+from kalda.zookeeper.server import connection_registry
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.connection_registry import ConnectionRegistry
 from kalda.zookeeper.server.server_connection import ServerConnection
-from kalda.zookeeper.server.server_timer import ServerTimer
 from kalda.zookeeper.server.server_tls import ServerTls
-from kalda.zookeeper.server.tls_transport import TlsTransport
 from kalda.zookeeper.server.zookeeper_server import ZooKeeperServer
 
 DRAIN_SECONDS_MAX: Final = 5.0
 """How long `close` waits for the responses of outstanding requests."""
+
+FOREIGN_MESSAGES: Final = {
+    ForeignProtocol.TLS: (
+        "the client at %s sent a TLS ClientHello to the ZooKeeper port without TLS; use the port of "
+        "secureClientPort, or set "
+        "zookeeper.ssl.client.enable=false in a broker, zookeeper.client.secure=false in a ZooKeeper client"
+    ),
+    ForeignProtocol.HTTP: (
+        "the client at %s sent an HTTP request to the ZooKeeper port, which speaks ZooKeeper's protocol; "
+        "brokers serve metrics over HTTP on the port that metrics.port sets"
+    ),
+}
+
+logger: Final = logging.getLogger(__name__)
 
 
 class ZooKeeperListener:
@@ -30,11 +49,17 @@ class ZooKeeperListener:
     >>> await listener.close()
     """
 
-    def __init__(self, server: ZooKeeperServer, config: ZooKeeperConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        server: ZooKeeperServer,
+        config: ZooKeeperConfig,
+        clock: Clock,
+        network: Network = SYSTEM_NETWORK,
+    ) -> None:
         self.registry: Final = ConnectionRegistry(server, config, clock)
         self._tls: Final = None if config.tls is None else ServerTls(config.tls)
-        self._sockets: list[asyncio.Server] = []
-        self._timer: Final = ServerTimer(server, self._on_tick)
+        self.sockets: Final = _Sockets(self.registry, self._tls, network)
+        self._count = 0
 
     async def listen(self, host: str, port: int, *, is_secure: bool = False) -> int:
         """Accept connections on an address and return the port; the system chooses one if `port` is 0.
@@ -45,16 +70,15 @@ class ZooKeeperListener:
         Raises:
             OSError: the address cannot be resolved or bound.
         """
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            partial(self._accept, is_secure=is_secure),
-            sock=bound_socket(host, port),
-            backlog=self.registry.config.listen_backlog,
-        )
-        self._sockets.append(server)
-        self._timer.start(loop)
-        bound = int(server.sockets[0].getsockname()[1])
+        security = PLAINTEXT
+        if is_secure or self.registry.config.port_unification:
+            assert self._tls is not None, "a port that speaks TLS has settings of TLS"
+            security = ListenerSecurity(tls=self._tls, is_tls_optional=not is_secure)
+        name = f"zookeeper {self._count}"
+        self._count += 1
+        bound = await self.sockets.listen(name, host, port, security=security)
         self.registry.listening_on(bound, is_secure=is_secure)
+        self.registry.server.pass_time()
         return bound
 
     async def close(self) -> None:
@@ -62,39 +86,59 @@ class ZooKeeperListener:
 
         Sessions live on until they expire.
         """
-        self._stop_accepting()
-        for connection in self.registry.connections:
-            connection.stop()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + DRAIN_SECONDS_MAX
-        # Polled, so that the hot path of responses need not check whether anything waits for the last one.
-        while self.registry.outstanding and loop.time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        self._timer.stop()
-        for connection in list(self.registry.connections):
-            connection.close("the server is shutting down")
-        await asyncio.sleep(0)
+        await self.sockets.close(DRAIN_SECONDS_MAX)
 
     def abort(self) -> None:
         """Close everything at once, as the death of the process would; outstanding requests are dropped."""
-        self._stop_accepting()
-        self._timer.stop()
-        for connection in list(self.registry.connections):
-            connection.abort("the server was killed")
+        self.sockets.abort()
 
-    def _accept(self, *, is_secure: bool) -> asyncio.Protocol:
-        connection = ServerConnection(self.registry)
-        if not is_secure and not self.registry.config.port_unification:
-            return connection
-        assert self._tls is not None, "a port that speaks TLS has settings of TLS"
-        return TlsTransport(connection, self._tls.context, is_optional=not is_secure)
 
-    def _on_tick(self, now: float) -> None:
+class _Sockets(SocketServer):
+    """The sockets; each connection gets a `ServerConnection`."""
+
+    connections_per_ip_setting = "maxClientCnxns"
+    tls_hint = (
+        "set zookeeper.ssl.client.enable=true in a broker, zookeeper.client.secure=true in a ZooKeeper client"
+    )
+
+    def __init__(self, registry: ConnectionRegistry, tls: ServerTls | None, network: Network) -> None:
+        super().__init__(registry.limits(), log=logger, network=network)
+        self._registry: Final = registry
+        self._tls: Final = tls
+
+    def begin(self, connection: Connection) -> None:
+        connection.begin(ServerConnection(self._registry, connection))
+        connection.due = connection.last_active + connection_registry.NEW_CONNECTION_SECONDS_MAX
+
+    def admits(self, address: str) -> bool:
+        is_admitted = self._registry.admits() and super().admits(address)
+        self._registry.rejected += not is_admitted
+        return is_admitted
+
+    def is_quiet(self) -> bool:
+        return not self._registry.outstanding and super().is_quiet()
+
+    def end_overdue(self, connection: Connection) -> None:
+        connection.close("it asked for no session in time")
+
+    def peer_speaks(self, connection: Connection, protocol: ForeignProtocol) -> None:
+        self.report_foreign(connection, FOREIGN_MESSAGES[protocol], connection.peer)
+
+    def handshake_completed(self, connection: Connection, certificate: bytes | None) -> str | None:
+        session = connection.session
+        assert isinstance(session, ServerConnection), f"{connection.peer} has the session {session}"
+        return session.certificate_verified(certificate)
+
+    def authentication_failed(self, connection: Connection, reason: str) -> None:
+        message = "the client at %s failed to authenticate: %s"
+        self.limiter.log(logging.WARNING, message, connection.peer, reason, source=connection.peer_address)
+
+    def sweep_seconds(self) -> float:
+        return self._registry.server.tick_seconds
+
+    def sweep(self, now: float) -> None:
+        super().sweep(now)
         if self._tls is not None:
             self._tls.on_tick(now)
-        self.registry.on_tick(now)
-
-    def _stop_accepting(self) -> None:
-        for server in self._sockets:
-            server.close()
-        self._sockets.clear()
+        self._registry.on_tick(now)
+        self._registry.server.pass_time()

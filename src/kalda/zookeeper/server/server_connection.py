@@ -1,8 +1,8 @@
 """One client connection of the ZooKeeper server: reads requests, writes responses and watch events in order.
 
-The connection consists of callbacks of an asyncio transport and has no task. The responses of one loop turn
-leave in one write. Everything for the client must go through `_send` in the order in which it happened, so
-that a watch event precedes every response that shows the change.
+It consists of callbacks of a `Connection`, which owns the socket, the frames and their limits, and has no
+task. The responses of one loop turn leave in one write. Everything for the client must go through `_send` in
+the order in which it happened, so that a watch event precedes every response that shows the change.
 
 Bounds: the server stops reading from a connection whose client does not read its responses, and from one with
 outstanding requests while the server's limit is reached. It disconnects a client that lets watch events pile
@@ -11,16 +11,14 @@ up, because events cannot be refused.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kalda.net.foreign_protocols import recognise
+from kalda.net.connection import Connection
 from kalda.zookeeper.errors import AuthFailedError, NoAuthError, SessionExpiredError, ZooKeeperError
 from kalda.zookeeper.port import EventType, WatchEvent
 from kalda.zookeeper.protocol import responses
-from kalda.zookeeper.protocol.framing import FrameError, FrameReader
 from kalda.zookeeper.protocol.jute import JuteError
 from kalda.zookeeper.protocol.op_codes import AUTH_FAILED, AUTHENTICATION_REQUIRED, OK, OpCode
 from kalda.zookeeper.protocol.requests import (
@@ -33,25 +31,17 @@ from kalda.zookeeper.protocol.requests import (
 )
 from kalda.zookeeper.server.acl import READ, Identity, check_permission
 from kalda.zookeeper.server.authentication import SaslLogin
-from kalda.zookeeper.server.connection_registry import ConnectionRegistry, ConnectionState
+from kalda.zookeeper.server.connection_registry import (
+    ConnectionRegistry,
+    ConnectionState,
+    RegisteredConnection,
+)
 from kalda.zookeeper.server.four_letter_words import answer, is_four_letter_word
 from kalda.zookeeper.server.processor_requests import Multi, Read, Request, Write
 from kalda.zookeeper.server.session_tracker import negotiate_timeout
-from kalda.zookeeper.server.traffic import Traffic
 from kalda.zookeeper.server.txns import OPEN_ACL
 from kalda.zookeeper.server.wire_errors import MarshallingError, UnimplementedError
 from kalda.zookeeper.server.wire_operations import Body, Plan, failed_multi_body, plan, refuse
-
-FRAMES_PER_TURN_MAX: Final = 256
-"""Requests served for one connection before the others get their turn: a few milliseconds."""
-
-OUT_BYTES_HIGH: Final = 256 * 1024
-"""Unsent bytes above which a connection is not read from."""
-
-OUT_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Unsent bytes, views of the tree's data aside, above which a client is disconnected. Responses to
-outstanding requests stay below this, except lists of very many children; so only a client that never reads
-reaches it."""
 
 OUTSTANDING_MAX: Final = 256
 """Outstanding requests of one connection. More would not enlarge the log's group commits, but the responses
@@ -59,9 +49,6 @@ of reads behind a write become ready all at once and take memory."""
 
 IDENTITIES_MAX: Final = 64
 """Identities that one connection may have: each of them is compared with every access list."""
-
-CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a client may take to read the last responses of a connection that is being closed."""
 
 _LAST_OPERATIONS: Final = {
     OpCode.CREATE: "CREA",
@@ -99,103 +86,67 @@ _AUTHENTICATING: Final = frozenset((int(OpCode.AUTH), int(OpCode.SASL)))
 """Operations of clients that have not authenticated yet."""
 
 
-class ServerConnection(asyncio.Protocol):
-    """One client connection. It implements `WireClient` and `RegisteredConnection`."""
+class ServerConnection(RegisteredConnection):
+    """One client connection: a `Session` and a `WireClient`."""
 
-    def __init__(self, registry: ConnectionRegistry) -> None:
+    def __init__(self, registry: ConnectionRegistry, link: Connection) -> None:
+        super().__init__(link)
         self._registry: Final = registry
         self._server: Final = registry.server
-        self._frames: Final = FrameReader(registry.config.frame_bytes_max)
-        self._transport: asyncio.Transport
-        self._loop: asyncio.AbstractEventLoop
-        self.state = ConnectionState.NEW
-        self.peer: tuple[str, int] = ("", 0)
-        self.opened_at = 0.0
-        self.established_ms = 0
-        self.session_id = 0
-        """The session, or 0 while there is none."""
-        self.timeout_ms = 0
         self.identities: tuple[Identity, ...] = ()
         self._authentication: Final = registry.config.authentication
         self._is_admitted = self._authentication.admits(())
         self._sasl: SaslLogin | None = None
-        self.outstanding = 0
-        """Requests in the processor chain."""
-        self.traffic: Final = Traffic()
         self._with_read_only = True
         self._received_at = 0.0
-        self._reading = True
-        self._is_stopped = False
-        self._turn_planned = False
-        self._in_turn = False
-        self._out: list[bytes | memoryview] = []
-        """Unsent bytes; a memoryview shares data that the tree holds."""
-        self._out_bytes = 0
-        self._out_shared_bytes = 0
-        """The part of `_out_bytes` that is in memoryviews."""
-        self._flush_planned = False
-        self._abort_timer: asyncio.TimerHandle | None = None
-        """Ends a connection whose client does not take the last responses."""
-        self._writable = True
+        self._is_held = False
+        self._send: Final = link.push
+        self._now: Final = asyncio.get_running_loop().time
+        self._add_identities((Identity("ip", link.peer_address),))
+        registry.add(self)
 
     @property
     def is_gone(self) -> bool:
         """Whether the connection is closed, so that events would be lost."""
         return self.state is ConnectionState.CLOSED
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory of responses and events that the client has not read yet."""
-        return self._out_bytes - self._out_shared_bytes + self._transport.get_write_buffer_size()
+    # Called by the connection.
 
-    @property
-    def is_held_back(self) -> bool:
-        """Whether the server has stopped reading although the client reads its responses."""
-        return not self._reading and self._writable and self._out_bytes <= OUT_BYTES_HIGH
-
-    # Callbacks of the event loop.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Register the connection; close it if it is above a limit."""
-        assert isinstance(transport, asyncio.Transport), f"{transport} is no stream"
-        self._transport = transport
-        self._loop = asyncio.get_running_loop()
-        transport.set_write_buffer_limits(high=OUT_BYTES_HIGH)
-        peer = transport.get_extra_info("peername") or ("", 0)
-        self.peer = (str(peer[0]), int(peer[1]))
-        self._add_identities((Identity("ip", self.peer[0]),))
-        self.opened_at = time.monotonic()
-        if not self._registry.admit(self):
-            self.state = ConnectionState.CLOSED
-            transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Serve the received requests."""
-        if self.state is ConnectionState.CLOSED:
-            return
-        self._received_at = time.monotonic()
-        self._frames.feed(data)
-        if self.state is ConnectionState.OPEN:
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """Serve a request."""
+        if connection.received_at != self._received_at:
+            self._received_at = connection.received_at
             self._server.sessions.touch(self.session_id)
-        if not self._turn_planned:
-            self._serve()
+        self.traffic.received += 1
+        self._registry.traffic.received += 1
+        try:
+            if self.state is ConnectionState.OPEN:
+                self._handle(bytes(frame))
+            else:
+                self._connect(bytes(frame))
+        except JuteError as error:
+            self.abort(f"it sent a malformed request: {error}", logging.WARNING)
+        if self.state is not ConnectionState.OPEN or (self.outstanding and self._is_throttled()):
+            self._is_held = True
+            connection.hold()
 
-    def pause_writing(self) -> None:
-        """Queue responses: the client does not read."""
-        self._writable = False
+    def on_unsized(self, size: int, start: memoryview) -> bool:
+        """Answer a four-letter command; close the connection after anything else."""
+        word = bytes(start[:4])
+        if self.state is ConnectionState.NEW and is_four_letter_word(word):
+            self._registry.traffic.received += 1
+            self._send(answer(word.decode(), self._registry))
+            self.close("a four-letter command was answered")
+        elif self.state is not ConnectionState.NEW or not self.link.close_foreign(start):
+            limit = self._registry.config.frame_bytes_max
+            self.abort(f"a frame of {size} bytes; `jute.maxbuffer` allows {limit}", logging.WARNING)
+        return True
 
-    def resume_writing(self) -> None:
-        """Send queued responses and continue reading."""
-        self._writable = True
-        self._flush()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
+    def on_closed(self) -> None:
         """Remove the connection; its session lives until its time-out."""
         self._forget()
-        if self._abort_timer is not None:
-            self._abort_timer.cancel()
 
-    # Called by the watches and the listener.
+    # Called by the watches and the registry.
 
     def process(self, event: WatchEvent) -> None:
         """Send a watch event, unless the client may not read the znode.
@@ -223,121 +174,26 @@ class ServerConnection(asyncio.Protocol):
         """Send what is queued and close the connection; the session lives on."""
         if self.state is ConnectionState.CLOSED:
             return
-        self._log(level, "connection from %s:%d is closed: %s", *self.peer, reason)
-        if self._out:
-            self._transport.writelines(self._out)
         self._forget()
-        self._transport.close()
-        self._abort_timer = self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
+        self.link.finish(reason, level)
 
     def abort(self, reason: str, level: int = logging.INFO) -> None:
         """Close the connection at once; the session lives on."""
-        if self.state is not ConnectionState.CLOSED:
-            self._log(level, "connection from %s:%d is aborted: %s", *self.peer, reason)
-            self._forget()
-            self._transport.abort()
-
-    def stop(self) -> None:
-        """Read no more requests; outstanding ones are still answered."""
-        self._is_stopped = True
-        self._pause()
+        self._forget()
+        self.link.close(reason, level)
 
     def check_invariants(self) -> None:
         """Assert that the connection keeps its bounds and its own counters."""
-        queued, shared = self._out, [each for each in self._out if isinstance(each, memoryview)]
-        counts = sum(map(len, queued)), sum(map(len, shared))
-        assert counts == (self._out_bytes, self._out_shared_bytes), f"{counts} bytes are queued"
         assert 0 <= self.outstanding <= OUTSTANDING_MAX, f"{self.outstanding} requests are outstanding"
         assert len(self.identities) <= IDENTITIES_MAX + 2, f"{len(self.identities)} identities"
 
-    # Reading.
-
-    def _serve(self) -> None:
-        """Serve received frames, as far as this turn and the bounds allow."""
-        self._in_turn = True
-        try:
-            for _ in range(FRAMES_PER_TURN_MAX):
-                if self._is_throttled():
-                    self._pause()
-                    break
-                if not self._serve_next():
-                    break
-            else:
-                # Other connections get their turn first.
-                self._pause()
-                self._plan_turn()
-        except FrameError as error:
-            self.abort(str(error), logging.WARNING)
-        except JuteError as error:
-            self.abort(f"it sent a malformed request: {error}", logging.WARNING)
-        finally:
-            self._in_turn = False
-        if self._out:
-            self._flush()
-
     def _is_throttled(self) -> bool:
-        if self._is_stopped or not self._writable or self._out_bytes > OUT_BYTES_HIGH:
-            return True
-        return self.outstanding >= OUTSTANDING_MAX or (self.outstanding > 0 and self._registry.is_full)
-
-    def _serve_next(self) -> bool:
-        """Serve the next frame; return False if there is none or it must wait."""
-        if self.state is ConnectionState.NEW:
-            return self._begin()
-        if self.state is not ConnectionState.OPEN:
-            self._pause()
-            return False
-        frame = self._frames.next_frame()
-        if frame is None:
-            return False
-        self._handle(frame)
-        return True
-
-    def _pause(self) -> None:
-        if self._reading and self.state is not ConnectionState.CLOSED:
-            self._reading = False
-            self._transport.pause_reading()
+        return self.outstanding > 0 and (self.outstanding >= OUTSTANDING_MAX or self._registry.is_full)
 
     def _resume_if_due(self) -> None:
-        if not self._reading and self.state is ConnectionState.OPEN and not self._is_throttled():
-            self._plan_turn()
-
-    def _plan_turn(self) -> None:
-        if not self._turn_planned:
-            self._turn_planned = True
-            self._loop.call_soon(self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._turn_planned = False
-        if self.state is not ConnectionState.OPEN or self._is_throttled():
-            return
-        self._reading = True
-        self._serve()
-        # Not before: serving may have paused again, and most turns then need no system call.
-        if self._reading and self.state is ConnectionState.OPEN:
-            self._transport.resume_reading()
-
-    def _begin(self) -> bool:
-        """Serve a connection's first bytes; return False if more bytes are needed or it was closed."""
-        word = self._frames.peek_word()
-        if word is None:
-            return False
-        if is_four_letter_word(word):
-            self._registry.traffic.received += 1
-            self._send(answer(word.decode(), self._registry))
-            self.close("a four-letter command was answered")
-            return False
-        protocol = recognise(word)
-        if protocol is not None:
-            self._registry.report_foreign(self, protocol)
-            self.close(f"the client sent {protocol.value}")
-            return False
-        frame = self._frames.next_frame()
-        if frame is None:
-            return False
-        self._count_received()
-        self._connect(frame)
-        return True
+        if self.state is ConnectionState.OPEN and not self._is_throttled():
+            self._is_held = False
+            self.link.release()
 
     # Sessions.
 
@@ -357,14 +213,14 @@ class ServerConnection(asyncio.Protocol):
             request.timeout_ms, config.session_timeout_ms_min, config.session_timeout_ms_max
         )
         self.state = ConnectionState.OPENING
-        self._pause()
+        self.link.due = None
         if not request.session_id:
             self.session_id = self._server.open_session(self.timeout_ms, self._session_over, self._opened)
             return
         session_id = request.session_id
         if not self._server.passwords.is_right(session_id, request.password):
             self._log(
-                logging.WARNING, "client %s:%d has a wrong password for session %#x", *self.peer, session_id
+                logging.WARNING, "client %s has a wrong password for session %#x", self.link.peer, session_id
             )
             self._refuse_session()
         elif session_id not in self._server.sessions:
@@ -403,7 +259,6 @@ class ServerConnection(asyncio.Protocol):
 
     def _close_session(self, xid: int) -> None:
         self.state = ConnectionState.ENDING
-        self._pause()
         self._server.close_session(self.session_id, partial(self._session_closed, xid, self._received_at))
 
     def _session_closed(self, xid: int, received_at: float, outcome: object) -> None:
@@ -418,7 +273,6 @@ class ServerConnection(asyncio.Protocol):
     # Requests and responses.
 
     def _handle(self, frame: bytes) -> None:
-        self._count_received()
         xid, number = read_header(frame)
         if not self._is_admitted and number not in _AUTHENTICATING:
             self._refuse(xid, AUTHENTICATION_REQUIRED, "it has not authenticated, which is required")
@@ -437,8 +291,8 @@ class ServerConnection(asyncio.Protocol):
             unknown = UnimplementedError(f"operation {number} is not known")
             self._submit(xid, "NA", size, (refuse(unknown), None), closes=True)
         except JuteError as error:
-            text = "request %d of %s:%d is no %s: %s"
-            self._log(logging.WARNING, text, xid, *self.peer, op_code.name, error)
+            text = "request %d of %s is no %s: %s"
+            self._log(logging.WARNING, text, xid, self.link.peer, op_code.name, error)
             self._submit(xid, "NA", size, (refuse(MarshallingError(str(error))), None))
         else:
             if op_code is OpCode.AUTH:
@@ -450,19 +304,24 @@ class ServerConnection(asyncio.Protocol):
             else:
                 self._submit(xid, _LAST_OPERATIONS[op_code], size, plan(op_code, record, self))
 
-    def certificate_verified(self, certificate: bytes | None) -> None:
-        """Take the certificate, in DER, that the client has proved to own by TLS; None if it showed none."""
-        if certificate is None:
-            return
-        try:
-            self._add_identities(self._authentication.by_certificate(certificate))
-        except AuthFailedError as error:
-            self.abort(f"it could not be authenticated: {error}", logging.WARNING)
+    def certificate_verified(self, certificate: bytes | None) -> str | None:
+        """Take the certificate, in DER, that the client has proved to own by TLS; None if it showed none.
+
+        Return why it is refused, or None.
+        """
+        if certificate is not None:
+            try:
+                self._add_identities(self._authentication.by_certificate(certificate))
+            except AuthFailedError as error:
+                return str(error)
+        return None
 
     def _authenticate(self, xid: int, record: RequestRecord) -> None:
         assert isinstance(record, AuthRequest), f"{record} authenticates nobody"
         try:
-            identities = self._authentication.by_auth_packet(record.scheme, record.auth, self.peer[0])
+            identities = self._authentication.by_auth_packet(
+                record.scheme, record.auth, self.link.peer_address
+            )
         except AuthFailedError as error:
             self._refuse(xid, AUTH_FAILED, f"it could not be authenticated: {error}")
             return
@@ -488,8 +347,8 @@ class ServerConnection(asyncio.Protocol):
                 code = AUTH_FAILED if self._is_admitted else AUTHENTICATION_REQUIRED
                 self._refuse(xid, code, f"its SASL login failed: {error}")
                 return
-            text = "the SASL login of %s:%d failed, and it is served without an identity: %s"
-            self._log(logging.WARNING, text, *self.peer, error)
+            text = "the SASL login of %s failed, and it is served without an identity: %s"
+            self._log(logging.WARNING, text, self.link.peer, error)
         else:
             self._add_identities(identities)
         self._reply(xid, OK, responses.token_body(token), zxid=0)
@@ -541,7 +400,7 @@ class ServerConnection(asyncio.Protocol):
         self._count_answered(name, xid, received_at)
         if closes:
             self.close(f"{name} is not served")
-        elif not self._reading:
+        elif self._is_held:
             self._resume_if_due()
 
     def _reply(self, xid: int, error: int, body: bytes = b"", zxid: int | None = None) -> None:
@@ -550,66 +409,20 @@ class ServerConnection(asyncio.Protocol):
     def _reply_in_pieces(self, xid: int, body: tuple[bytes | memoryview, ...]) -> None:
         self._send(responses.reply_header(xid, self._server.tree.last_zxid, sum(map(len, body))))
         for piece in body:
-            if isinstance(piece, memoryview):
-                self._out_shared_bytes += len(piece)
             self._send(piece)
 
-    def _send(self, data: bytes | memoryview) -> None:
-        if self.state is ConnectionState.CLOSED:
-            return
-        self._out.append(data)
-        self._out_bytes += len(data)
-        if not self._in_turn and not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._flush_as_planned)
-        if self._out_bytes - self._out_shared_bytes > OUT_BYTES_MAX:
-            self.abort(f"it leaves {self._out_bytes} bytes unread", logging.WARNING)
-
-    def _flush_as_planned(self) -> None:
-        self._flush_planned = False
-        self._flush()
-
-    def _flush(self) -> None:
-        """Write queued bytes to the transport, as many as it takes without queueing them."""
-        out = self._out
-        if self.state is ConnectionState.CLOSED or not self._writable:
-            return
-        if self._out_bytes <= OUT_BYTES_HIGH:
-            if out:
-                self._out = []
-                self._out_bytes = self._out_shared_bytes = 0
-                self._transport.writelines(out)
-        else:
-            taken = 0
-            while taken < len(out) and self._writable:
-                piece = out[taken]
-                self._out_bytes -= len(piece)
-                if isinstance(piece, memoryview):
-                    self._out_shared_bytes -= len(piece)
-                self._transport.write(piece)
-                taken += 1
-            del out[:taken]
-        if not self._reading:
-            self._resume_if_due()
-
     def _log(self, level: int, message: str, *args: object) -> None:
-        self._registry.limiter.log(level, message, *args, source=self.peer[0])
+        self._registry.limiter.log(level, message, *args, source=self.link.peer_address)
 
     def _forget(self) -> None:
         if self.state is ConnectionState.CLOSED:
             return
         self.state = ConnectionState.CLOSED
-        self._out.clear()
-        self._out_bytes = self._out_shared_bytes = 0
         self._server.watches.remove(self)
         self._registry.forget(self)
 
-    def _count_received(self) -> None:
-        self.traffic.received += 1
-        self._registry.traffic.received += 1
-
     def _count_answered(self, name: str, xid: int, received_at: float) -> None:
-        latency_ms = (time.monotonic() - received_at) * 1000
+        latency_ms = (self._now() - received_at) * 1000
         self._registry.traffic.add_answer(latency_ms)
         self.traffic.add_answer(latency_ms)
         self.traffic.note_last(name, xid, self._server.tree.last_zxid, received_at)

@@ -1,11 +1,10 @@
 """Keeps the TLS context of a ZooKeeper server, and makes it again when a store's file has changed."""
 
 import logging
-import os
 from typing import Final
 
-from kalda.security.tls.contexts import server_context
-from kalda.security.tls.settings import StoreSettings, TlsSettings, TlsSettingsError
+from kalda.security.tls.contexts import server_context, store_fingerprint
+from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.security.zookeeper.tls_settings import SERVER_NAMES, renamed
 
 POLL_SECONDS: Final = 5.0
@@ -24,7 +23,7 @@ class ServerTls:
             TlsSettingsError: a store cannot be read.
         """
         self._settings: Final = settings
-        self._states = self._file_states()
+        self._states = store_fingerprint(self._settings)
         self._polled_at = 0.0
         self.context = server_context(settings)
 
@@ -33,7 +32,7 @@ class ServerTls:
         if now - self._polled_at < POLL_SECONDS:
             return
         self._polled_at = now
-        states = self._file_states()
+        states = store_fingerprint(self._settings)
         if states == self._states:
             return
         # One with a mistake is not read, nor logged, a second time.
@@ -44,16 +43,3 @@ class ServerTls:
             logger.error("the former certificate stays in force: %s", renamed(error, SERVER_NAMES))
             return
         logger.info("the stores have changed; new connections use the new certificates")
-
-    def _file_states(self) -> tuple[tuple[int, int, int] | None, ...]:
-        return tuple(map(_file_state, (self._settings.key_store, self._settings.trust_store)))
-
-
-def _file_state(store: StoreSettings) -> tuple[int, int, int] | None:
-    if store.location is None:
-        return None
-    try:
-        stat = os.stat(store.location)
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -203,7 +203,7 @@ class ZooKeeperServer:
     def pass_time(self) -> None:
         """Expire sessions without heartbeats, and delete empty containers and znodes past their TTL.
 
-        The caller does this once per half bucket.
+        The caller does this every `tick_seconds`.
         """
         if invariants.enabled:
             self.check_invariants()
@@ -253,6 +253,11 @@ class ZooKeeperServer:
                 on_done(error)
 
         self._executor.submit(save, saved)
+
+    @property
+    def tick_seconds(self) -> float:
+        """How often `pass_time` is due: once per half bucket of the session time-outs."""
+        return self.sessions.bucket_ms / 2000
 
     @property
     def tree(self) -> DataTree:

@@ -1,12 +1,10 @@
 """The synchronous and the asynchronous class, and their settings, are one interface."""
 
 import inspect
-from typing import get_type_hints
 
 import pytest
 
 from kalda.clients.admin.admin import Admin
-from kalda.clients.admin.admin_config import AdminConfig, AdminOptions
 from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.errors import ClientConfigError, IllegalStateError
 
@@ -28,10 +26,6 @@ def test_both_classes_have_the_same_methods_with_the_same_signatures() -> None:
         assert not inspect.iscoroutinefunction(ours), name
         assert method.__doc__, name
         assert ours.__doc__, name
-
-
-def test_the_typed_options_are_the_settings() -> None:
-    assert set(AdminConfig.definitions()) == set(get_type_hints(AdminOptions))
 
 
 def test_a_misspelt_setting_is_refused_with_the_nearest_name() -> None:

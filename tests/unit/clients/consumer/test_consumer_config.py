@@ -5,10 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from kalda.clients.config.client_options import CommonClientOptions
-from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.config.isolation_level import IsolationLevel
-from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
+from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_setup import ConsumerSetup
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.errors import ClientConfigError
@@ -16,14 +14,6 @@ from kalda.clients.errors import ClientConfigError
 
 def config(**options: object) -> ConsumerConfig:
     return ConsumerConfig.from_options({"bootstrap_servers": "127.0.0.1:9092", **options})
-
-
-def test_keyword_arguments_are_exactly_the_settings() -> None:
-    """An argument that a type checker accepts must be a setting, and the other way round."""
-    # Arguments of their own, which give the types of records.
-    functions = {"key_deserializer", "value_deserializer"}
-    assert ConsumerConfig.definitions().keys() - functions == ConsumerOptions.__annotations__.keys()
-    assert CommonClientConfig.definitions().keys() == CommonClientOptions.__annotations__.keys()
 
 
 def test_defaults_are_those_of_kafka() -> None:

@@ -1,20 +1,14 @@
 """The producer's settings: Kafka's names, defaults and the rules between them."""
 
-import typing
-
 import pytest
 
 from kalda.clients.errors import ClientConfigError
-from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
+from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.records.compression import Compression
 
 
 def config(**options: object) -> ProducerConfig:
     return ProducerConfig.from_options({"bootstrap_servers": "localhost:9092", **options})
-
-
-def test_the_keyword_options_are_the_settings() -> None:
-    assert set(ProducerConfig.definitions()) == set(typing.get_type_hints(ProducerOptions))
 
 
 def test_the_defaults_are_those_of_kafka_4() -> None:

@@ -1,10 +1,10 @@
 """The request handlers: one module per API key, which exports its `HANDLER`.
 
 A handler turns one request message into its response and keeps no state of its own. It takes the parts of the
-broker that it uses as its first arguments; `ApiHandler.build` binds them. It does not decode, encode or
-count; the dispatcher does. The broker serves what is in this package and returns the same list for
-ApiVersions, but for Kalda's own APIs, which only Kalda's clients see. A request of any other API closes the
-connection.
+broker that it uses as its first arguments, or as one frozen class where they are many; `ApiHandler.build`
+binds them. It does not decode, encode or count; the dispatcher does. The broker serves what is in this
+package and returns the same list for ApiVersions, but for Kalda's own APIs, which only Kalda's clients see. A
+request of any other API closes the connection.
 """
 
 from importlib import import_module

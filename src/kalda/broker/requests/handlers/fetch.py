@@ -29,13 +29,13 @@ from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import UUID
 from kalda.protocol.fast.fetch import (
-    TOPIC_IDS_FROM,
     FetchAnswer,
     FetchRequestFields,
     PartitionFetchResult,
     fetch_response,
     parse_fetch_request,
 )
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -54,7 +54,7 @@ from kalda.storage.unified_log import FetchIsolation
 if TYPE_CHECKING:
     from kalda.broker.requests.services import BrokerServices
     from kalda.broker.security.authorizer import Authorizer
-    from kalda.net.connection import Chunk
+    from kalda.net.reply import Chunk
 
 logger: Final = logging.getLogger(__name__)
 
