@@ -56,6 +56,9 @@ class FakeSocket:
         self.sends.append(count)
         return count
 
+    def sendmsg(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        return self.send(b"".join(buffers))
+
     def send_file(self, file: "Region", position: int, size: int) -> int:
         if not self.room:
             raise BlockingIOError
@@ -64,9 +67,6 @@ class FakeSocket:
         self.sent += data
         self.file_sends.append(len(data))
         return len(data)
-
-    def sendmsg(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        return self.send(b"".join(buffers))
 
     def close(self) -> None:
         self.is_closed = True

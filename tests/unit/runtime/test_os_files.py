@@ -68,6 +68,16 @@ def test_what_is_no_regular_file_is_refused(
     assert not (directory.parent / "absent").exists()
 
 
+@pytest.mark.parametrize("action", ["open", "create", "lock"])
+def test_what_would_be_written_must_have_no_other_links(action: str, directory: Path, victim: Path) -> None:
+    """A hard link to a file elsewhere looks like a file; recovery cut the victim to nothing."""
+    path = directory / "00000000000000000000.log"
+    path.hardlink_to(victim)
+    with pytest.raises(FileKindError, match="Is one of 2 hard links to a file, not a file of its own"):
+        ACTIONS[action](str(path))
+    assert CONTENT == FILES.read(str(path))
+
+
 @pytest.mark.parametrize("left", ["00.checkpoint.tmp", "00.checkpoint"])
 def test_replaced_file_takes_the_place_of_a_link(left: str, directory: Path, victim: Path) -> None:
     (directory / left).symlink_to(victim)
