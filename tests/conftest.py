@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -23,6 +24,7 @@ hypothesis.settings.load_profile("kalda")
 
 
 _WORKERS_MAX = 8
+_TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +70,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     from tests.group_scheduling import SharedGroupScheduling
 
     return SharedGroupScheduling(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the directories that need pyarrow, where it is not installed."""
+    if core_only.IS_CORE_ONLY and collection_path.is_relative_to(_TESTS):
+        return collection_path.relative_to(_TESTS).as_posix() in core_only.TABLES or None
+    return None
 
 
 @pytest.hookimpl(wrapper=True)

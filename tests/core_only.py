@@ -11,6 +11,9 @@ from typing import Final
 import pytest
 
 IS_CORE_ONLY: Final = os.environ.get("KALDA_CORE_ONLY") == "1"
+TABLES: Final = ("unit/pipelines/tables", "property/pipelines")
+"""Directories whose `conftest.py` needs pyarrow: pytest takes no skip from one."""
+
 _OWN: Final = ("kalda", "tests", "benchmarks", "examples")
 
 

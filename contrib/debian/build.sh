@@ -2,7 +2,7 @@
 # Builds kalda_VERSION_ARCHITECTURE.deb from a wheel, for the Debian release on which it runs:
 #   contrib/debian/build.sh WHEEL OUTPUT_DIRECTORY
 #
-# The package is a virtual environment in /opt/kalda with Kalda and the dependencies of constraints.txt. They are not
+# The package is a virtual environment in /opt/kalda with Kalda and the dependencies of requirements/run.txt. They are not
 # Debian's packages: several have none, and Debian's versions of the others are older than Kalda needs. The
 # interpreter is Debian's, because Debian fixes its vulnerabilities; compiled modules fit one minor version of it, so the
 # package depends on exactly that one and is built once for each Debian release.
@@ -35,7 +35,8 @@ minor=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 "$python" -m venv --without-pip "$root/opt/kalda"
 # Only wheels: nothing is compiled here, and an sdist would run its own code.
 $pip --python "$root/opt/kalda/bin/python" install --quiet --disable-pip-version-check --no-compile --only-binary :all: \
-    --constraint "$source/constraints.txt" "$wheel"
+    --requirement "$source/requirements/run.txt"
+$pip --python "$root/opt/kalda/bin/python" install --quiet --disable-pip-version-check --no-compile --no-deps "$wheel"
 version=$("$root/opt/kalda/bin/python" -c 'from importlib.metadata import version; print(version("kalda"))')
 
 # Links and scripts must name the paths of the installed package.

@@ -2,7 +2,7 @@
 # Writes the bill of materials of a wheel, in CycloneDX's JSON: the package and the dependencies that are installed with it.
 #   contrib/release/sbom.sh WHEEL OUTPUT_FILE
 #
-# The versions are those of constraints.txt, which the image and the Debian package have too. Needs the packages of
+# The versions are those of requirements/run.txt, which the image and the Debian package have too. Needs the packages of
 # contrib/release/requirements.txt for PYTHON (default: python3).
 set -eu
 
@@ -14,7 +14,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m venv --without-pip "$work/venv"
 "$python" -m pip --python "$work/venv/bin/python" install --quiet --disable-pip-version-check --only-binary :all: \
-    --constraint "$source/constraints.txt" "$1"
+    --requirement "$source/requirements/run.txt"
+"$python" -m pip --python "$work/venv/bin/python" install --quiet --disable-pip-version-check --no-deps "$1"
 # Without the time and a random number the same wheel has the same bill.
 "$python" -m cyclonedx_py environment --spec-version 1.6 --output-reproducible --mc-type application \
     --pyproject "$source/pyproject.toml" --output-format JSON --output-file "$2" "$work/venv/bin/python"

@@ -8,8 +8,8 @@ import asyncio
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.net.client.broker_connection import BrokerConnection
 from kalda.net.client.client_errors import ClientError
-from kalda.net.client.pipelined_connection import PipelinedConnection
 from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -37,9 +37,7 @@ def look(bootstrap: str, group: str, protocol: str) -> tuple[str, list[str]]:
 
 async def _ask(address: str, group: str, protocol: str) -> tuple[int, str, list[str]]:
     host, _, port = address.rpartition(":")
-    connection = await PipelinedConnection.open(
-        host, int(port), client_id="look", timeout_seconds=LOOK_SECONDS
-    )
+    connection = await BrokerConnection.open(host, int(port), client_id="look", timeout_seconds=LOOK_SECONDS)
     try:
         if protocol == "consumer":
             request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)

@@ -14,6 +14,7 @@ from typing import Final, Self
 from kalda.broker.process.secure import login
 from kalda.common.errors import ErrorCode
 from kalda.net.client.client_errors import SaslAuthenticationError
+from kalda.net.client.frame_receiver import FrameReceiver
 from kalda.net.client.new_login import new_login
 from kalda.net.client.sasl_login import log_in
 from kalda.protocol.client_connection import ClientConnection
@@ -51,6 +52,7 @@ class Visit:
         host, _, port = address.rpartition(":")
         self._address: Final = address
         self._protocol: Final = ClientConnection("visit")
+        self._receiver: Final = FrameReceiver()
         self._versions: dict[int, int] = {}
         try:
             plain = socket.create_connection((host, int(port)), VISIT_SECONDS, (source, 0))
@@ -136,12 +138,13 @@ class Visit:
 
     def _ask(self, request: Message, version: int) -> Message:
         try:
-            self._socket.sendall(self._protocol.send(request, version))
+            self._socket.sendall(b"".join(self._protocol.send_parts(request, version)))
             while True:
-                received = self._socket.recv(65_536)
+                received = self._socket.recv(len(self._receiver.room()))
                 if not received:
                     raise NoAnswerError(f"{self._address} closed the connection")
-                for _, response in self._protocol.receive(received):
-                    return response
+                self._receiver.room()[: len(received)] = received
+                for frame in self._receiver.received(len(received)):
+                    return self._protocol.receive_frame(frame)[1]
         except OSError as error:
             raise NoAnswerError(f"{self._address}: {error}") from error

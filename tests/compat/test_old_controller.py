@@ -19,7 +19,8 @@ from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.admin.partitions import ElectionType
 from kalda.clients.admin.topics import TopicPartitionInfo
 from kalda.common.types import TopicPartition
-from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.integration.cluster.helpers import wait_until
@@ -163,7 +164,7 @@ class MixedCluster:
 async def _init_producer_id(port: int) -> None:
     """Wait for a producer id of one broker: a client asks any, and waits for it as long as it may."""
     options = DialOptions(client_id="test", timeout_seconds=WAIT_SECONDS)
-    connection = await PeerConnection.open("127.0.0.1", port, options)
+    connection = await TcpDialer().dial("127.0.0.1", port, options)
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             while True:

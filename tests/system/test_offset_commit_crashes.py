@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.messages.offset_commit import (
@@ -98,7 +99,7 @@ async def commit_once(bootstrap: str, offset: int) -> None:
 
 async def connect(address: str) -> PeerConnection:
     host, _, port = address.rpartition(":")
-    return await PeerConnection.open(
+    return await TcpDialer().dial(
         host, int(port), DialOptions(client_id="test", timeout_seconds=WAIT_SECONDS)
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import core_only
 from tests.other_systems import run_as_on
 
 IMPORT_ALL = """
@@ -24,6 +25,8 @@ for package in sys.argv[1].split(","):
         except Exception as error:
             print(f"{module.name}: {error!r}")
 """
+pytestmark = pytest.mark.skipif(core_only.IS_CORE_ONLY, reason="every module is imported, of extras too")
+
 OF_CLIENTS_AND_TOOLS = [
     f"kalda.{name}"
     for name in [

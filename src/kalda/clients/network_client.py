@@ -30,7 +30,7 @@ from kalda.clients.race import first_success
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
-from kalda.net.client.pipelined_connection import OnResponse
+from kalda.net.client.broker_connection import OnResponse
 from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import Message
 from kalda.runtime.clock import Clock
@@ -234,7 +234,7 @@ class NetworkClient:
     ) -> "asyncio.Future[Message]":
         """Send a request to a broker that `is_ready`; return the future of the response.
 
-        `on_response` gets the future as `PipelinedConnection.send` describes: without a further turn of the
+        `on_response` gets the future as `BrokerConnection.send` describes: without a further turn of the
         loop, which counts for what a user waits for.
 
         The future fails as `send` does. A request without a response succeeds with itself as the result.
@@ -245,7 +245,7 @@ class NetworkClient:
         return self._node(node_id).send(request, version, timeout_ms / 1000, on_response)
 
     def hold_writes(self, node_id: int) -> None:
-        """Keep requests to a broker back until `write_held`; see `PipelinedConnection.hold_writes`."""
+        """Keep requests to a broker back until `write_held`; see `BrokerConnection.hold_writes`."""
         self._nodes[node_id].hold_writes()
 
     def write_held(self, node_id: int) -> None:

@@ -14,7 +14,7 @@ from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTime
 from kalda.clients.metrics.network_metrics import ConnectionMetrics
 from kalda.common.backoff import ExponentialBackoff, Pacer
 from kalda.net.client.api_versions import NodeApiVersions
-from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
+from kalda.net.client.broker_connection import BrokerConnection, OnResponse
 from kalda.protocol.schema import Message
 from kalda.runtime.network import address_text
 from kalda.runtime.runtime import Runtime
@@ -69,8 +69,8 @@ class NodeConnection:
         self._setup_timeout: Final = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, uniform
         )
-        self._connection: PipelinedConnection | None = None
-        self._connecting: asyncio.Task[PipelinedConnection] | None = None
+        self._connection: BrokerConnection | None = None
+        self._connecting: asyncio.Task[BrokerConnection] | None = None
         self._renewing: asyncio.Task[None] | None = None
         """Logs in again over the open connection, which takes no other request meanwhile."""
         self._failures = 0
@@ -136,7 +136,7 @@ class NodeConnection:
         timeout_seconds: float,
         on_response: OnResponse | None = None,
     ) -> "asyncio.Future[Message]":
-        """Send a request over the open connection; see `PipelinedConnection.send`."""
+        """Send a request over the open connection; see `BrokerConnection.send`."""
         connection = self._connection
         if connection is None:
             raise BrokerConnectionError(f"the connection to {self.peer} is closed")
@@ -158,7 +158,7 @@ class NodeConnection:
         return future
 
     def hold_writes(self) -> None:
-        """Keep requests back until `write_held`; see `PipelinedConnection.hold_writes`."""
+        """Keep requests back until `write_held`; see `BrokerConnection.hold_writes`."""
         if self._connection is not None:
             self._connection.hold_writes()
 
@@ -207,7 +207,7 @@ class NodeConnection:
                 self._renew_login(connection), name=f"log in again at {self.peer}"
             )
 
-    async def _renew_login(self, connection: PipelinedConnection) -> None:
+    async def _renew_login(self, connection: BrokerConnection) -> None:
         try:
             await connection.renew_login(self._config.request_timeout_ms / 1000)
             self._pace_renewals(connection)
@@ -220,7 +220,7 @@ class NodeConnection:
         finally:
             self._renewing = None
 
-    def _pace_renewals(self, connection: PipelinedConnection) -> None:
+    def _pace_renewals(self, connection: BrokerConnection) -> None:
         """Put the next renewal off if the broker offers one very short session after the other."""
         if connection.renew_at is None:
             return
@@ -245,7 +245,7 @@ class NodeConnection:
             raise failure.with_traceback(None)
 
     def _count_response(
-        self, connection: PipelinedConnection, done: "asyncio.Future[Message]", sent_at: float
+        self, connection: BrokerConnection, done: "asyncio.Future[Message]", sent_at: float
     ) -> None:
         if self.metrics is None or done.cancelled() or done.exception() is not None:
             return
@@ -254,7 +254,7 @@ class NodeConnection:
         self._counted_bytes = connection.bytes_received
         self.metrics.response_received(max(received, 0), sent_at)
 
-    def _connect(self) -> "asyncio.Task[PipelinedConnection]":
+    def _connect(self) -> "asyncio.Task[BrokerConnection]":
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(
                 self._open(), name=f"connect to {self.peer}"
@@ -262,9 +262,9 @@ class NodeConnection:
             self._connecting.add_done_callback(self._on_connected)
         return self._connecting
 
-    async def _open(self) -> PipelinedConnection:
+    async def _open(self) -> BrokerConnection:
         config = self._config
-        return await PipelinedConnection.open(
+        return await BrokerConnection.open(
             *self.address,
             client_id=config.client_id,
             timeout_seconds=self._setup_timeout.seconds(self._failures + 1),
@@ -278,7 +278,7 @@ class NodeConnection:
             finds_tls=self._asks_for_tls,
         )
 
-    def _on_connected(self, task: "asyncio.Task[PipelinedConnection]") -> None:
+    def _on_connected(self, task: "asyncio.Task[BrokerConnection]") -> None:
         self._connecting = None
         if task.cancelled():
             return
@@ -296,7 +296,7 @@ class NodeConnection:
             if self.metrics is not None:
                 self.metrics.connection_created()
 
-    def _on_closed(self, connection: PipelinedConnection) -> None:
+    def _on_closed(self, connection: BrokerConnection) -> None:
         if self._connection is connection:
             self._connection = None
             if self.metrics is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kalda.clients.errors import BrokerConnectionError, ClientError, TlsError
-from kalda.net.client.pipelined_connection import PipelinedConnection
+from kalda.net.client.broker_connection import BrokerConnection
 from kalda.net.client.tls_probe import speaks_tls
 from kalda.runtime.network import address_text
 
@@ -44,7 +44,7 @@ def _addresses(servers: str) -> Sequence[tuple[str, int]]:
 async def _reason(host: str, port: int, *, uses_tls: bool) -> str | None:
     address = address_text(host, port)
     try:
-        connection = await PipelinedConnection.open(
+        connection = await BrokerConnection.open(
             host, port, client_id="kalda", timeout_seconds=_SECONDS_MAX, finds_tls=not uses_tls
         )
     except TlsError:

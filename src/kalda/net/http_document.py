@@ -1,4 +1,8 @@
-"""Reads small documents over HTTP, as identity providers serve tokens and keys; blocks."""
+"""Reads small documents over HTTP, as identity providers serve tokens and keys; blocks.
+
+`urllib` does the work. The classes for connections add the one bound that it lacks, on the time of an answer
+as a whole: a provider that sends its headers or its document byte by byte would otherwise never time out.
+"""
 
 import http.client
 import io

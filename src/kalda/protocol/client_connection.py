@@ -42,11 +42,8 @@ class _Head(NamedTuple):
     """The version of the response's header."""
 
 
-class _InFlight(NamedTuple):
-    correlation_id: int
-    spec: ApiSpec
-    version: int
-    head: _Head
+_InFlight = tuple[int, ApiSpec, int, _Head]
+"""The correlation id of a request, its API, its version and what its header consists of."""
 
 
 class ClientConnection:
@@ -59,12 +56,10 @@ class ClientConnection:
         self,
         client_id: str | None,
         *,
-        frame_bytes_max: int = framing.FRAME_BYTES_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
         self._client_id: Final = client_id
         self._in_flight_max: Final = in_flight_max
-        self._reader: Final = framing.FrameReader(frame_bytes_max)
         self._in_flight: deque[_InFlight] = deque()
         self._heads: Final[dict[tuple[int, int], _Head]] = {}
         """By API key and version."""
@@ -80,33 +75,25 @@ class ClientConnection:
         """The id that the last request was sent with; -1 before the first."""
         return self._last_correlation_id
 
-    def send(self, request: Message, version: int) -> bytes:
-        """Take a request; return the frame to write to the socket.
-
-        Raises:
-            MessageError: it is not a request, the version cannot carry it, or too many are in flight.
-        """
-        return framing.frame(self._request(request, version))
-
     def send_parts(self, request: Message, version: int) -> list[Buffer]:
         """Take a request; return the frame in parts to write one after the other, records uncopied.
 
         The records must not change before all is written.
 
         Raises:
-            MessageError: as `send`.
+            MessageError: it is not a request, the version cannot carry it, or too many are in flight.
         """
         return framing.frame_parts(self._request(request, version))
 
-    def send_body(self, api_key: ApiKey, version: int, chunks: Iterable[bytes]) -> bytes:
-        """Take the body of a request that the caller encoded; its response comes from `receive_body`.
+    def send_body(self, api_key: ApiKey, version: int, chunks: Iterable[bytes]) -> list[Buffer]:
+        """Take the encoded body of a request; return its frame in parts. `receive_body` takes its response.
 
         For requests that are sent thousands of times a second and hardly change, such as a follower's fetch.
 
         Raises:
             MessageError: too many are in flight.
         """
-        return framing.frame(self._send(registry.spec(api_key), version, chunks, expects_response=True))
+        return framing.frame_parts(self._send(registry.spec(api_key), version, chunks, True))
 
     def _request(self, request: Message, version: int) -> list[Buffer]:
         spec = self._spec_of(request)
@@ -126,7 +113,7 @@ class ClientConnection:
         parts = [head.start + _CORRELATION_ID.pack(correlation_id) + head.end, *chunks]
         self._last_correlation_id = correlation_id
         if expects_response:
-            self._in_flight.append(_InFlight(correlation_id, spec, version, head))
+            self._in_flight.append((correlation_id, spec, version, head))
         return parts
 
     def _head(self, api_key: ApiKey, version: int) -> _Head:
@@ -134,19 +121,10 @@ class ClientConnection:
         data = headers.request_header(header, registry.request_header_version(api_key, version))
         return _Head(data[:4], data[8:], registry.response_header_version(api_key, version))
 
-    def receive(self, data: Buffer) -> list[tuple[int, Message]]:
-        """Take bytes as they come; return the responses that are complete, each with its correlation id.
-
-        Raises:
-            ProtocolError: the bytes are not the response that is due.
-        """
-        return [self.receive_frame(frame) for frame in self._reader.feed(data)]
-
     def receive_frame(self, frame: Buffer) -> tuple[int, Message]:
-        """Take one whole frame, without its size; return its response and correlation id.
+        """Take one whole frame, without its size; return its correlation id and response.
 
-        For a transport that cuts frames itself, so that large ones are not copied; not to be mixed with
-        `receive`. The response's binary fields are views of `frame`.
+        The response's binary fields are views of `frame`.
 
         Raises:
             ProtocolError: the bytes are not the response that is due.

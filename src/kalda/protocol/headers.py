@@ -91,7 +91,9 @@ def read_response_header(buffer: Buffer, header_version: int, position: int = 0)
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, position)
         position += _CORRELATION_ID.size
         if header_version:
-            position, _ = skip_tagged_fields(buffer, position, len(buffer))
+            # No known response has tagged fields in its header: their count is one zero byte.
+            has_tags = buffer[position] != 0
+            position = skip_tagged_fields(buffer, position, len(buffer))[0] if has_tags else position + 1
     except (struct.error, IndexError):
         raise ProtocolError(f"response header: truncated at {len(buffer)} bytes") from None
     return correlation_id, position

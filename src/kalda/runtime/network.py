@@ -1,7 +1,7 @@
 """Defines the port for connections over a network: `Network` listens and connects, and returns streams.
 
-No call of a `Stream` or a `Listener` blocks. The event loop watches both by their `fileno`, so a simulated
-network brings an event loop that knows its numbers.
+No call of a `Stream` or a `StreamListener` blocks. The event loop watches both by their `fileno`, so a
+simulated network brings an event loop that knows its numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,13 @@ class Stream(Protocol):
         """Receive up to `size` bytes that have arrived; return none at the end."""
         ...
 
-    def send(self, data: Buffer, /) -> int:
-        """Send as much as there is room for; return how much that was."""
+    @property
+    def MORE(self) -> int:  # noqa: N802 (a constant of each implementation)
+        """A flag of `send`: more follows at once, so a packet that is not full may wait for it."""
         ...
 
-    def send_more(self, data: Buffer, /) -> int:
-        """Send as `send` does; more follows at once, so a packet that is not full may wait for it."""
+    def send(self, data: Buffer, flags: int = 0, /) -> int:
+        """Send as much as there is room for; return how much that was."""
         ...
 
     def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
@@ -53,7 +54,7 @@ class Stream(Protocol):
         ...
 
 
-class Listener(Protocol):
+class StreamListener(Protocol):
     """A bound port. Errors are `OSError`."""
 
     @property
@@ -85,7 +86,7 @@ class Network(Protocol):
         backlog: int = 128,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
-    ) -> Listener:
+    ) -> StreamListener:
         """Bind a port, which the system chooses if `port` is 0, and queue connections.
 
         An empty host and ``::`` stand for every address of IPv4 and IPv6. -1 leaves the size of a buffer of

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
-from kalda.net.client.stream import PiecewiseStream, connect_stream
+from kalda.net.client.stream import StreamSocket, connect_stream
 from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.security.tls.client import TlsClient
@@ -81,7 +81,7 @@ class Endpoint:
         self._is_gone = False
         self._is_held = False
         self._peers: dict[PeerConnection, tuple[Member | None, asyncio.AbstractEventLoop]] = {}
-        self._zookeeper: list[PiecewiseStream] = []
+        self._zookeeper: list[StreamSocket] = []
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection to another broker.
@@ -105,7 +105,7 @@ class Endpoint:
 
     async def connect(
         self, host: str, port: int, tls: TlsClient | None, *, timeout_seconds: float
-    ) -> PiecewiseStream:
+    ) -> StreamSocket:
         """Open a connection to the coordination server, as `connect_stream` does.
 
         Raises:
@@ -162,7 +162,7 @@ class Endpoint:
             )
 
 
-def _cut(connection: PiecewiseStream) -> None:
+def _cut(connection: StreamSocket) -> None:
     """Shut a connection down, from any thread; its owner gets an error and closes it."""
     # By another descriptor: the owner may close its own meanwhile.
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as same:

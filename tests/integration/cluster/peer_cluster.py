@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from kalda.broker.process.config import started_properties
 from kalda.broker.server import BrokerServer
-from kalda.net.peer.dialer import Dialer
-from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.net.peer.dialer import Dialer, TcpDialer
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -97,7 +97,7 @@ class PeerCluster:
     ) -> M:
         """Ask a broker over a connection of its own."""
         host, _, port = broker.bootstrap.rpartition(":")
-        connection = await PeerConnection.open(
+        connection = await TcpDialer().dial(
             host, int(port), DialOptions(client_id="test", timeout_seconds=WAIT_SECONDS)
         )
         try:

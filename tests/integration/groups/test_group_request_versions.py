@@ -10,6 +10,7 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID
+from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kalda.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -61,7 +62,7 @@ class Peer:
     async def open(cls, bootstrap: str) -> "Peer":
         host, _, port = bootstrap.rpartition(":")
         peer = cls(
-            await PeerConnection.open(
+            await TcpDialer().dial(
                 host, int(port), DialOptions(client_id="peer", timeout_seconds=TIMEOUT_SECONDS)
             )
         )

@@ -24,6 +24,7 @@ from kalda.clients.errors import BrokerResponseError
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, Struct
@@ -463,7 +464,7 @@ def as_alice(broker: KaldaProcess, use: Callable[[PeerConnection], Coroutine[Any
         options = DialOptions(
             client_id="t", timeout_seconds=10, login=lambda _: PlainClient("alice", "alice-secret")
         )
-        connection = await PeerConnection.open(host, int(port), options)
+        connection = await TcpDialer().dial(host, int(port), options)
         try:
             return await use(connection)
         finally:

@@ -24,7 +24,8 @@ from kalda.clients.admin.quotas import QuotaAlteration, QuotaFilter, quota_entit
 from kalda.clients.admin.users import ScramCredentialUpsertion, ScramMechanism
 from kalda.clients.errors import BrokerResponseError
 from kalda.common.errors import ErrorCode
-from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kalda.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kalda.protocol.messages.metadata import MetadataRequest
@@ -75,7 +76,7 @@ def ask(
 
     async def run() -> list[Any]:
         host, port = broker.bootstrap.split(":")
-        connection = await PeerConnection.open(
+        connection = await TcpDialer().dial(
             host, int(port), DialOptions(client_id=client_id, timeout_seconds=10)
         )
         try:
@@ -376,7 +377,7 @@ def test_quotas_hold_on_every_broker_and_after_a_restart() -> None:
         def waits_of(broker_id: int) -> list[int]:
             async def run() -> list[int]:
                 port = int(cluster.bootstrap.split(",")[broker_id].split(":")[1])
-                connection = await PeerConnection.open(
+                connection = await TcpDialer().dial(
                     "127.0.0.1", port, DialOptions(client_id="chatty", timeout_seconds=10)
                 )
                 try:

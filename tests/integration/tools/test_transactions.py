@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tests.integration.tools.commands import Commands
 from tests.integration.transactions.test_transaction_requests import RawProducer
@@ -25,9 +26,7 @@ def kalda(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 @pytest.fixture
 async def producer(kalda: Commands) -> AsyncIterator[RawProducer]:
     host, _, port = kalda.bootstrap.rpartition(":")
-    connection = await PeerConnection.open(
-        host, int(port), DialOptions(client_id="raw", timeout_seconds=30.0)
-    )
+    connection = await TcpDialer().dial(host, int(port), DialOptions(client_id="raw", timeout_seconds=30.0))
     topic = f"topic-{time.monotonic_ns()}"
     kalda("topics", "create", topic, "--partitions", 2)
     yield RawProducer(connection, topic)

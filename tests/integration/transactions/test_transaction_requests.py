@@ -9,6 +9,7 @@ import pytest
 from kalda.broker.metadata.features import TRANSACTION_VERSION
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.transaction_metadata import Identity
+from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -190,7 +191,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def producer(bootstrap: str, make_topic: MakeTopic) -> AsyncIterator[RawProducer]:
     host, _, port = bootstrap.rpartition(":")
-    connection = await PeerConnection.open(
+    connection = await TcpDialer().dial(
         host, int(port), DialOptions(client_id="raw", timeout_seconds=TIMEOUT_SECONDS)
     )
     yield RawProducer(connection, make_topic(bootstrap))

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.net.client.frame_receiver import SHARED_CAPACITY, FrameReceiver
+from kalda.protocol.wire_format import Buffer
 
 OWN_CAPACITY = 2 * SHARED_CAPACITY
 """Smaller than the real one, so that frames outgrow it often."""
@@ -23,7 +24,7 @@ def test_any_split_of_the_stream_gives_the_same_frames(sizes: list[int], pieces:
     payloads = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
     stream = b"".join(struct.pack(">i", len(each)) + each for each in payloads)
     receiver = FrameReceiver(own_capacity=OWN_CAPACITY)
-    frames: list[bytes | bytearray] = []
+    frames: list[Buffer] = []
     position = turn = 0
     while position < len(stream):
         room = receiver.room()

@@ -29,6 +29,7 @@ from kalda.protocol.fast.produce import (
     single_success_response,
 )
 from kalda.protocol.fast.wire import NodeEndpoint, write_unsigned_varint
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM as FETCH_TOPIC_IDS_FROM
 from kalda.protocol.headers import response_header
 from kalda.protocol.messages import fetch, produce
 from kalda.protocol.protocol_errors import ProtocolError
@@ -360,7 +361,7 @@ def test_a_produce_request_of_tiny_elements_is_refused(version: int, topics: int
 @pytest.mark.parametrize("topics", [1, 1_000_001])
 def test_a_fetch_request_of_tiny_elements_is_refused(version: int, topics: int) -> None:
     head = bytes(17 if version < 7 else 25 if version < 15 else 21)
-    if version >= fast_fetch.TOPIC_IDS_FROM:
+    if version >= FETCH_TOPIC_IDS_FROM:
         key = bytes(16)
     else:
         key = count_of(0, version, fast_fetch.FLEXIBLE_FROM, size=2)

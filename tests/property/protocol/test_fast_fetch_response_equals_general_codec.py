@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import codec
-from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.fetch_response import (
     HIGHEST_VERSION,
     LOWEST_VERSION,
@@ -17,6 +16,7 @@ from kalda.protocol.fast.fetch_response import (
     _parse,
     parse_fetch_response,
 )
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.protocol.messages.fetch import EpochEndOffset, FetchResponse, LeaderIdAndEpoch, SnapshotId
 from kalda.protocol.protocol_errors import ProtocolError
 from tests.property.protocol.declared_messages import structs

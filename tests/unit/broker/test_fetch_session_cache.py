@@ -9,7 +9,6 @@ from kalda.broker.fetching.fetch_session import (
     IncrementalContext,
     SessionErrorContext,
     SessionlessContext,
-    next_epoch,
 )
 from kalda.protocol.fast.fetch import FetchPartitionFields, FetchRequestFields, PartitionFetchResult
 from kalda.runtime.clock import ManualClock
@@ -180,7 +179,3 @@ def test_a_partition_named_twice_is_read_once() -> None:
     request = sessions.request(0, -1, 1)
     request.topics *= 2
     assert 1 == len(sessions.cache.context(11, request).entries)
-
-
-def test_epochs_wrap_past_the_one_that_means_full() -> None:
-    assert [2, 1] == [next_epoch(1), next_epoch(2**31 - 1)]

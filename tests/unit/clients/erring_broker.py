@@ -310,7 +310,7 @@ class Broker:
 
 
 class Connection:
-    """A connection of a client to the scripted broker, in place of `PipelinedConnection`."""
+    """A connection of a client to the scripted broker, in place of `BrokerConnection`."""
 
     broker: Broker
 
@@ -386,7 +386,7 @@ class Connection:
 
 @pytest.fixture
 def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_connection, "PipelinedConnection", Connection)
+    monkeypatch.setattr(node_connection, "BrokerConnection", Connection)
     monkeypatch.setattr(SystemClock, "monotonic", LoopClock.monotonic)
 
 

@@ -2,7 +2,8 @@
 
 import logging
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kalda.common.log_limiter import LogLimiter
@@ -20,10 +21,13 @@ class FakeSocket:
         self.sent = bytearray()
         self.sends: list[int] = []
         """The size of each successful send."""
-        self.file_sends: list[int] = []
         self.room = 1 << 30
         """Bytes that the peer's side still takes."""
         self.is_closed = False
+        self.file_sends: list[int] = []
+        """The size of each piece of a file."""
+
+    MORE = 0x8000
 
     def fileno(self) -> int:
         return 99
@@ -41,10 +45,16 @@ class FakeSocket:
         return count
 
     def has_ended(self) -> bool:
-        return bool(self.incoming) and self.incoming[0] == b""
+        return bool(self.incoming) and not self.incoming[0]
 
-    def send_more(self, data: bytes | memoryview) -> int:
-        return self.send(data)
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
+        if not self.room:
+            raise BlockingIOError
+        count = min(len(data), self.room)
+        self.room -= count
+        self.sent += data[:count]
+        self.sends.append(count)
+        return count
 
     def send_file(self, file: "Region", position: int, size: int) -> int:
         if not self.room:
@@ -55,14 +65,8 @@ class FakeSocket:
         self.file_sends.append(len(data))
         return len(data)
 
-    def send(self, data: bytes | memoryview) -> int:
-        if not self.room:
-            raise BlockingIOError
-        count = min(len(data), self.room)
-        self.room -= count
-        self.sent += data[:count]
-        self.sends.append(count)
-        return count
+    def sendmsg(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        return self.send(b"".join(buffers))
 
     def close(self) -> None:
         self.is_closed = True
@@ -88,6 +92,9 @@ class FakeLoop:
         self.writer: Callable[[], None] | None = None
         self.soon: list[Callable[[], None]] = []
         self.later: list[FakeTimer] = []
+
+    def time(self) -> float:
+        return time.monotonic()
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Any:
         self.later.append(FakeTimer(delay, callback))
@@ -145,9 +152,6 @@ class Region:
     @property
     def file(self) -> Any:
         return self
-
-    def fileno(self) -> int:
-        raise AssertionError("a fake file has no descriptor")
 
     def read_at(self, size: int, position: int) -> bytes:
         start = position - self.position

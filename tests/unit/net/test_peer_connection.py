@@ -1,6 +1,7 @@
 """A connection to another broker over a socket and a loop that do only what the test tells them to."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +10,16 @@ from typing import Any, cast
 import pytest
 
 from kalda.common.api_keys import ApiKey
-from kalda.net.peer.peer_connection import READ_BYTES_PER_TURN, PeerConnection
-from kalda.net.peer.receive_buffer import FIRST_CAPACITY, RETAINED_BYTES_MAX, ReceiveBuffer
+from kalda.net.client import broker_connection
+from kalda.net.client.client_errors import AuthenticationError
+from kalda.net.client.stream_connection import READ_BYTES_PER_TURN
+from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.protocol.codec import encode
+from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.messages.fetch import FetchRequest
-from kalda.protocol.protocol_errors import MessageError, ProtocolError
+from kalda.protocol.protocol_errors import MessageError
+from kalda.security.sasl.mechanism import SaslClient
 from tests.unit.net.fakes import FakeLoop, FakeSocket
 
 
@@ -119,12 +126,12 @@ async def test_a_request_that_the_kernel_takes_by_halves_is_sent_whole() -> None
 @pytest.mark.parametrize(
     ("incoming", "reason"),
     [
-        (b"", "closed by the peer"),
-        (ConnectionResetError("reset"), "lost: reset"),
+        (b"", "closed by the broker"),
+        (ConnectionResetError("reset"), "reset"),
         (struct.pack(">i", -1), "a frame of -1 bytes"),
         (struct.pack(">i", 1 << 30), "a frame of 1073741824 bytes"),
         (answer(9, b""), "response 9 came where Fetch 0 was due"),
-        (answer(0, b"ok") + b"x", "1 bytes follow an answer of 6 bytes"),
+        (answer(0, b"ok") + b"x", "1 bytes follow a response of 6 bytes"),
         (struct.pack(">ih", 2, 1), "response header: truncated"),
     ],
 )
@@ -134,7 +141,7 @@ async def test_what_ends_a_connection_fails_the_request_and_names_the_peer(
     harness = PeerHarness()
     task = await harness.ask()
     harness.receive(incoming)
-    with pytest.raises(ConnectionError, match=f"connection to host:1: .*{reason}"):
+    with pytest.raises(ConnectionError, match=f"connection to host:1 lost: .*{reason}"):
         await task
     assert harness.connection.is_closed
     assert harness.sock.is_closed
@@ -148,7 +155,7 @@ async def test_a_failing_send_fails_the_request() -> None:
         raise BrokenPipeError("broken")
 
     harness.sock.send = fail  # type: ignore[method-assign]  # this is what the test is about
-    with pytest.raises(ConnectionError, match="host:1: lost: broken"):
+    with pytest.raises(ConnectionError, match="host:1 lost: broken"):
         await (await harness.ask())
     assert harness.sock.is_closed
 
@@ -164,7 +171,7 @@ async def test_the_time_is_up_only_for_the_request_that_waits() -> None:
     harness.loop.turn_to(107.9)
     assert not harness.connection.is_closed
     harness.loop.turn_to(108)
-    with pytest.raises(ConnectionError, match="host:1: did not answer Fetch within 5 s"):
+    with pytest.raises(ConnectionError, match="host:1 did not answer Fetch within 5 s"):
         await task
 
 
@@ -217,7 +224,7 @@ async def test_closing_fails_the_request_in_flight_and_closing_twice_is_harmless
     task = await harness.ask()
     harness.connection.close()
     harness.connection.close()
-    with pytest.raises(ConnectionError, match="hung up on by this broker"):
+    with pytest.raises(ConnectionError, match="closed by this broker"):
         await task
 
 
@@ -232,7 +239,7 @@ async def test_an_answer_before_the_request_is_sent_ends_the_connection() -> Non
     harness.sock.room = 3
     task = await harness.ask()
     harness.receive(answer(0, b""))
-    with pytest.raises(ConnectionError, match="before its request was sent"):
+    with pytest.raises(ConnectionError, match="before their request was sent"):
         await task
 
 
@@ -260,59 +267,26 @@ async def test_a_large_answer_leaves_turns_to_others() -> None:
     assert len(body) == len(await task)
 
 
-def test_memory_is_held_for_what_came_not_for_what_was_announced() -> None:
-    buffer = ReceiveBuffer()
-    assert buffer.received(fill(buffer, struct.pack(">i", 1 << 29))) is None
-    assert FIRST_CAPACITY == buffer.capacity
-    assert buffer.received(len(buffer.free())) is None
-    assert 2 * FIRST_CAPACITY == buffer.capacity
+async def test_a_login_gets_the_host_without_the_brackets_of_an_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kerberos makes the name of the broker's service from it."""
+    own, other = socket.socketpair()
+    own.setblocking(False)
+    body = encode(ApiVersionsResponse(api_keys=[]), 4)
+    other.sendall(answer(0, body))
+    hosts: list[str] = []
 
+    async def connect(*_: object, **__: object) -> socket.socket:
+        return own
 
-def test_a_buffer_is_kept_for_the_next_frame_unless_it_is_huge() -> None:
-    buffer = ReceiveBuffer()
-    for size, is_kept in ((1 << 20, True), (RETAINED_BYTES_MAX + 1, False)):
-        frame = receive_whole(buffer, size)
-        assert size == len(frame)
-        assert not frame.readonly
-        assert is_kept == (buffer.capacity >= size)
+    def login(host: str) -> SaslClient:
+        hosts.append(host)
+        raise AuthenticationError("no login in this test")
 
-
-@pytest.mark.parametrize("cut", range(4))
-def test_a_size_may_come_in_pieces(cut: int) -> None:
-    buffer = ReceiveBuffer()
-    data = struct.pack(">i", 2) + b"ab"
-    if cut:
-        assert buffer.received(fill(buffer, data[:cut])) is None
-        assert not buffer.is_empty
-    frame = buffer.received(fill(buffer, data[cut:]))
-    assert frame is not None
-    assert b"ab" == bytes(frame)
-    assert buffer.is_empty
-
-
-def test_an_empty_frame_is_a_frame() -> None:
-    buffer = ReceiveBuffer()
-    frame = buffer.received(fill(buffer, struct.pack(">i", 0)))
-    assert frame is not None
-    assert 0 == len(frame)
-
-
-def test_a_frame_above_the_limit_is_refused_before_it_comes() -> None:
-    buffer = ReceiveBuffer(frame_bytes_max=10)
-    with pytest.raises(ProtocolError, match="a frame of 11 bytes; allowed are 0 to 10"):
-        buffer.received(fill(buffer, struct.pack(">i", 11)))
-
-
-def fill(buffer: ReceiveBuffer, data: bytes) -> int:
-    buffer.free()[: len(data)] = data
-    return len(data)
-
-
-def receive_whole(buffer: ReceiveBuffer, size: int) -> memoryview:
-    left = size
-    frame = buffer.received(fill(buffer, struct.pack(">i", size)))
-    while frame is None:
-        count = min(left, len(buffer.free()))
-        left -= count
-        frame = buffer.received(count)
-    return frame
+    monkeypatch.setattr(broker_connection, "connect_stream", connect)
+    options = DialOptions(client_id="b", timeout_seconds=20, login=login)
+    with other, pytest.raises(ConnectionError, match="no login in this test"):
+        await TcpDialer().dial("::1", 9092, options)
+    assert ["::1"] == hosts
+    assert -1 == own.fileno()

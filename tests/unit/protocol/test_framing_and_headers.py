@@ -1,13 +1,11 @@
-"""Frames and headers: any cut of the stream, every bound, nothing but ProtocolError for junk."""
-
-from itertools import pairwise
+"""Frames and headers: every bound, nothing but ProtocolError for junk."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import registry
-from kalda.protocol.framing import FrameReader, frame
+from kalda.protocol.framing import frame
 from kalda.protocol.headers import (
     RequestHeader,
     read_request_header,
@@ -15,32 +13,6 @@ from kalda.protocol.headers import (
     request_header,
 )
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
-
-
-@given(st.lists(st.binary(max_size=20), max_size=5), st.lists(st.integers(0, 120), max_size=6))
-def test_frames_come_out_whole_however_the_stream_is_cut(payloads: list[bytes], cuts: list[int]) -> None:
-    """TCP keeps order, not borders."""
-    stream = b"".join(frame([payload]) for payload in payloads)
-    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
-    reader = FrameReader()
-    received = [found for start, end in pairwise(edges) for found in reader.feed(stream[start:end])]
-    assert received == payloads
-    assert 0 == reader.buffered_bytes
-
-
-def test_an_unfinished_frame_waits() -> None:
-    reader = FrameReader()
-    assert [] == reader.feed(b"\0\0\0\2a")
-    assert 5 == reader.buffered_bytes
-    assert [b"ab"] == reader.feed(memoryview(b"b\0"))
-    assert 1 == reader.buffered_bytes
-
-
-@pytest.mark.parametrize("size", [-1, 11, 0x7FFFFFFF])
-def test_a_size_out_of_bounds_is_refused_before_its_bytes_come(size: int) -> None:
-    """HTTP sent to the port reads as a frame of a gigabyte; nothing may be buffered for it."""
-    with pytest.raises(ProtocolError, match=f"{size} bytes"):
-        FrameReader(frame_bytes_max=10).feed(size.to_bytes(4, "big", signed=True))
 
 
 def test_frame_joins_its_chunks_behind_their_size() -> None:

@@ -119,3 +119,15 @@ def test_times_and_sizes_are_those_of_a_link_itself(directory: Path, victim: Pat
     assert {"link", "loop"} == entries.keys()
     assert 5_000 == entries["link"].modified_ms
     assert not entries["link"].is_directory
+
+
+def test_bytes_are_read_into_memory_of_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"0123456789")
+    file = OsFileSystem().open(str(path))
+    buffer = bytearray(b"......")
+    assert 4 == file.read_into(memoryview(buffer)[1:5], 3)
+    assert b".3456." == buffer
+    assert 2 == file.read_into(buffer, 8)
+    assert b"89456." == buffer
+    assert 0 == file.read_into(buffer, 10)

@@ -16,10 +16,6 @@ from typing import Final, Protocol
 from kalda.common import invariants
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    INVALID_SESSION_ID,
-    TOPIC_IDS_FROM,
     FetchAnswer,
     FetchEntry,
     FetchPartitionFields,
@@ -28,11 +24,18 @@ from kalda.protocol.fast.fetch import (
     PartitionName,
     TopicAnswers,
 )
+from kalda.protocol.fetch_session import (
+    EPOCH_MAX,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    TOPIC_IDS_FROM,
+    next_epoch,
+)
 from kalda.runtime.clock import Clock
 
 EVICTION_MS: Final = 120_000
 """A session that is unused for this long may be evicted for any other; one of this age, for a larger one."""
-_EPOCH_MAX: Final = 0x7FFFFFFF
 
 
 class FetchContext(Protocol):
@@ -330,16 +333,11 @@ class FetchSessionCache:
         last_used_ms = 0
         for session_id, session in sessions.items():
             assert session_id == session.id != INVALID_SESSION_ID, f"session {session.id} at {session_id}"
-            assert INITIAL_EPOCH < session.epoch <= _EPOCH_MAX, f"session {session.id} at {session.epoch}"
+            assert INITIAL_EPOCH < session.epoch <= EPOCH_MAX, f"session {session.id} at {session.epoch}"
             assert last_used_ms <= session.last_used_ms, f"session {session.id} is not in order of last use"
             last_used_ms = session.last_used_ms
             for (_, index), cached in session.partitions.items():
                 assert index == cached.fields.partition, f"session {session.id}: {cached.fields} at {index}"
-
-
-def next_epoch(epoch: int) -> int:
-    """Return the epoch after `epoch`; it wraps to 1, because 0 means a full request."""
-    return 1 if epoch >= _EPOCH_MAX else epoch + 1
 
 
 def entries_of(fields: FetchRequestFields) -> list[FetchEntry]:

@@ -35,7 +35,7 @@ from kalda.broker.replicas.missing_search import (
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.peer.peer_connection import DialOptions
-from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.protocol.messages.fetch import FetchResponse, PartitionData
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.runtime.clock import Clock

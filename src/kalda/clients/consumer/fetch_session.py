@@ -1,19 +1,23 @@
-"""Decides what an incremental fetch to one broker says (KIP-227). Sans-IO.
+"""Decides what an incremental fetch of a consumer to one broker says (KIP-227). Sans-IO.
 
-A session lets the broker remember the partitions of the last fetch: a request then names only what changed,
-and the response only what has something new. `FetchSession.next_request` compares the wanted partitions with
-those of the session; `received` and `failed` take the outcome.
-
-What a maintainer must not break: both sides count the requests of a session. After an error of any kind the
-next request closes the session and asks for a new one, with all partitions.
+`FetchSession.next_request` compares the wanted partitions with those of the session; `received` and `restart`
+take the outcome.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition
+from kalda.protocol.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    SESSIONS_FROM,
+    TOPIC_IDS_FROM,
+    FetchSessionHandler,
+)
 from kalda.protocol.messages.fetch import (
     FetchPartition,
     FetchResponse,
@@ -21,17 +25,6 @@ from kalda.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-
-SESSIONS_VERSION: Final = 7
-"""The first version of Fetch with sessions."""
-TOPIC_IDS_VERSION: Final = 13
-"""The first version of Fetch that names topics by id; the one before is the last with names."""
-
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
-"""Closes the session, or asks for none."""
-_EPOCH_MAX: Final = 0x7FFFFFFF
 
 
 class FetchTarget(NamedTuple):
@@ -59,21 +52,15 @@ class SessionRequest:
         return self.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
 
-class FetchSession:
+class FetchSession(FetchSessionHandler):
     """The session with one broker; one request at a time."""
 
     def __init__(self) -> None:
-        self._id = NO_SESSION
-        self._epoch = INITIAL_EPOCH
+        super().__init__()
         self._uses_ids = False
         # The partitions as the broker knows them, once the response to the last request has come.
         self._partitions: dict[TopicPartition, FetchTarget] = {}
         self._names: dict[UUID, str] = {}
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the broker holds a session that a last request should close."""
-        return self._id != NO_SESSION
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -88,27 +75,28 @@ class FetchSession:
         """
         has_ids = all(target.topic_id != ZERO_UUID for target in wanted.values())
         if not has_ids:
-            version = min(version, TOPIC_IDS_VERSION - 1)
-        uses_ids = version >= TOPIC_IDS_VERSION
+            version = min(version, TOPIC_IDS_FROM - 1)
+        uses_ids = version >= TOPIC_IDS_FROM
         if uses_ids:
             self._names = {target.topic_id: partition.topic for partition, target in wanted.items()}
-        if version < SESSIONS_VERSION:
+        if version < SESSIONS_FROM:
             self._uses_ids = False
             self._partitions = dict(wanted)
-            return SessionRequest(version, NO_SESSION, FINAL_EPOCH, _topics(wanted), [])
+            return SessionRequest(version, INVALID_SESSION_ID, FINAL_EPOCH, _topics(wanted), [])
         if uses_ids != self._uses_ids:
             # The broker refuses a session that changes between names and ids.
             self._uses_ids = uses_ids
-            self._epoch = INITIAL_EPOCH
-        if self._epoch == INITIAL_EPOCH:
-            self._partitions = dict(wanted)
-            return SessionRequest(version, self._id, INITIAL_EPOCH, _topics(wanted), [])
-        return self._incremental(wanted, version)
+            self.restart()
+        if self._epoch != INITIAL_EPOCH:
+            return self._incremental(wanted, version)
+        self._is_awaited = True
+        self._partitions = dict(wanted)
+        return SessionRequest(version, self._id, INITIAL_EPOCH, _topics(wanted), [])
 
     def closing_request(self, version: int) -> SessionRequest:
         """Return the last request, which closes the session and asks for nothing."""
         request = SessionRequest(version, self._id, FINAL_EPOCH, [], [])
-        self._reset(NO_SESSION)
+        self.restart(is_gone=True)
         return request
 
     def received(self, response: FetchResponse) -> dict[TopicPartition, PartitionData] | None:
@@ -118,31 +106,16 @@ class FetchSession:
         full one then.
         """
         if response.error_code != ErrorCode.NONE:
-            is_gone = response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-            self._reset(NO_SESSION if is_gone else self._id)
+            self.refused(response.error_code)
             return None
         is_full = self._epoch == INITIAL_EPOCH
         found = self._by_partition(response)
-        is_throttled = is_full and not found and bool(self._partitions) and response.throttle_time_ms > 0
+        is_throttled = is_full and not found and self._partitions and response.throttle_time_ms > 0
         if found is None or is_throttled:
-            self._reset(NO_SESSION if is_full else self._id)
+            self.restart(is_gone=is_full)
             return None
-        if response.session_id == NO_SESSION:
-            self._reset(NO_SESSION)
-        elif is_full:
-            self._id, self._epoch = response.session_id, 1
-        else:
-            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+        self.accepted(response.session_id)
         return found
-
-    def failed(self) -> None:
-        """Take note that the last request got no response: the broker may or may not have counted it."""
-        self._reset(self._id)
-
-    def _reset(self, session_id: int) -> None:
-        """Ask for a new session next time; the broker closes `session_id` then."""
-        self._id = session_id
-        self._epoch = INITIAL_EPOCH
 
     def _incremental(self, wanted: Mapping[TopicPartition, FetchTarget], version: int) -> SessionRequest:
         known = self._partitions

@@ -425,7 +425,7 @@ class Fetcher:
         logger.debug("Fetch from broker %d failed: %s", node, error)
         for partition in session.partitions:
             self._subscription.clear_preferred_replica(partition)
-        session.failed()
+        session.restart()
         self._network.metadata.request_update()
         self.wake()
 

@@ -2,11 +2,11 @@
 
 `connect_stream` returns a `StreamSocket`, which a plain socket is. `TlsStream` looks the same to its owner:
 non-blocking, watched by its descriptor. Unlike a socket it may have received bytes that the descriptor does
-not announce, so an owner that stops reading early must ask `has_input`.
+not announce, so an owner that stops reading early must ask `TlsStream.has_input`. Clients of brokers, brokers
+and clients of ZooKeeper use the same streams, through `StreamConnection`.
 """
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from kalda.net.client.client_errors import TlsError
 from kalda.protocol.wire_format import Buffer
 from kalda.runtime.network import address_text
 from kalda.runtime.system.connect import connect_socket
+from kalda.runtime.system.stream import SocketStream
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 from kalda.security.tls.client import TlsClient
 
@@ -24,7 +25,7 @@ _RECEIVE_BYTES: Final = 256 * 1024
 
 
 class StreamSocket(Protocol):
-    """The part of a connected, non-blocking socket that a connection uses."""
+    """The part of a connected, non-blocking socket that a connection uses; a `Stream` has it."""
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -35,15 +36,11 @@ class StreamSocket(Protocol):
     def send(self, data: bytes | memoryview, /) -> int:
         """Send as much as the kernel takes; return how much that was."""
 
+    def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
+        """Send as much of several pieces as the kernel takes; return how much that was."""
+
     def close(self) -> None:
         """Close it."""
-
-
-class PiecewiseStream(StreamSocket, Protocol):
-    """A stream that takes several pieces in one call."""
-
-    def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
-        """Send as much of the pieces as the kernel takes; return how much that was."""
 
 
 class TlsBrokenError(ConnectionError):
@@ -58,7 +55,7 @@ async def connect_stream(
     timeout_seconds: float,
     send_buffer_bytes: int = -1,
     receive_buffer_bytes: int = -1,
-) -> PiecewiseStream:
+) -> StreamSocket:
     """Connect and, with `tls`, complete the handshake; see `connect_socket`.
 
     The caller bounds the time: the handshake has no limit of its own.
@@ -89,12 +86,7 @@ async def connect_stream(
     return TlsStream(sock, channel)
 
 
-def has_input(stream: StreamSocket) -> bool:
-    """Whether the stream holds received bytes that its descriptor does not announce."""
-    return isinstance(stream, TlsStream) and stream.has_input
-
-
-async def _shake_hands(sock: socket.socket, channel: TlsChannel) -> None:
+async def _shake_hands(sock: SocketStream, channel: TlsChannel) -> None:
     loop = asyncio.get_running_loop()
     failure: TlsChannelError | None = None
     is_complete = False
@@ -122,7 +114,7 @@ class TlsStream:
 
     __slots__ = ("_accepted", "_channel", "_is_ended", "_sealed", "_socket")
 
-    def __init__(self, sock: socket.socket, channel: TlsChannel) -> None:
+    def __init__(self, sock: SocketStream, channel: TlsChannel) -> None:
         self._socket: Final = sock
         self._channel: Final = channel
         # Encrypted bytes that the kernel did not take, and of how many bytes of the caller's they are. The

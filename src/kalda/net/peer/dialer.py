@@ -6,6 +6,7 @@ Production uses `TcpDialer`. Tests and `kalda.testing` pass dialers that cut, re
 from dataclasses import replace
 from typing import Final, Protocol
 
+from kalda.net.client.client_errors import ClientError
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.security.tls.client import TlsClient
@@ -26,8 +27,23 @@ class TcpDialer:
     """Dials over TCP."""
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
-        """Open a connection; see `PeerConnection.open`."""
-        return await PeerConnection.open(host, port, options)
+        """Open a connection, over TLS and with a login if the options say so, and agree on versions.
+
+        Raises:
+            ConnectionError: the name is not known, the broker refuses, TLS fails, or the time is up.
+        """
+        try:
+            return await PeerConnection.open(
+                host,
+                port,
+                client_id=options.client_id,
+                timeout_seconds=options.timeout_seconds,
+                receive_buffer_bytes=options.receive_buffer_bytes,
+                tls=options.tls,
+                login=options.login,
+            )
+        except ClientError as error:
+            raise ConnectionError(str(error)) from error
 
 
 class SecureDialer:

@@ -34,6 +34,7 @@ from kalda.protocol.fast.wire import (
     skip_tagged_fields,
     write_unsigned_varint,
 )
+from kalda.protocol.fetch_session import FINAL_EPOCH, INVALID_SESSION_ID, TOPIC_IDS_FROM
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.wire_format import take_elements
 
@@ -42,13 +43,8 @@ if TYPE_CHECKING or is_compiled:
 
 FLEXIBLE_FROM: Final = 12
 """The first version with compact strings and tagged fields, and so with a version 1 response header."""
-TOPIC_IDS_FROM: Final = 13
-"""The first version that names topics by id."""
 
 MAX_BYTES_UNLIMITED: Final = 0x7FFFFFFF
-INVALID_SESSION_ID: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
 
 
 class SizedRecords(Protocol):

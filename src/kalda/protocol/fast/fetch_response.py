@@ -8,7 +8,6 @@ import struct
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
     read_array_count,
@@ -16,6 +15,7 @@ from kalda.protocol.fast.wire import (
     read_unsigned_varint,
     skip_tagged_fields,
 )
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.protocol.protocol_errors import ProtocolError
 
 if TYPE_CHECKING or is_compiled:

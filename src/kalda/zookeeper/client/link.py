@@ -10,7 +10,8 @@ from typing import Final, Protocol
 
 from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.client_errors import TlsError
-from kalda.net.client.stream import PiecewiseStream, has_input
+from kalda.net.client.stream import StreamSocket
+from kalda.net.client.stream_connection import StreamConnection
 from kalda.runtime.error_text import error_text
 from kalda.runtime.network import address_text
 from kalda.zookeeper.client.calls import Call
@@ -29,7 +30,6 @@ RECONNECT_MAX_MS: Final = 1_000
 """The longest pause between rounds over the servers: one that is back is found within a second."""
 
 _READ_BYTES: Final = 64 * 1024
-_READS_PER_TURN: Final = 8
 
 _SUSPICION_SECONDS: Final = 0.25
 """Time between the first and the second look at a server that is silent for too long."""
@@ -205,45 +205,41 @@ class Link:
         return SessionStream(connection, self.session, self._servers.new_login())
 
 
-class _Connection:
-    """One connection: moves bytes between the protocol and a socket, and sends heartbeats.
+class _Connection(StreamConnection):
+    """One connection: moves bytes between the protocol and a stream, and sends heartbeats.
 
     `opened` and `ended` are futures: the second gets the reason as its exception.
     """
 
-    def __init__(self, link: Link, stream: PiecewiseStream) -> None:
-        self._loop: Final = asyncio.get_running_loop()
+    def __init__(self, link: Link, stream: StreamSocket) -> None:
+        buffer = self._buffer = memoryview(bytearray(_READ_BYTES))
+        super().__init__(stream, asyncio.get_running_loop(), lambda: buffer)
         self._link: Final = link
-        self._stream: Final = stream
         self._protocol: Final = link.new_stream(self)
         self.opened: Final[asyncio.Future[None]] = self._loop.create_future()
         self.ended: Final[asyncio.Future[None]] = self._loop.create_future()
         self.was_open = False
         self.is_session_closed = False
-        self._is_closed = False
-        self._buffer: Final = memoryview(bytearray(_READ_BYTES))
-        self._out = bytearray()
-        self._is_flush_due = False
-        self._is_blocked = False
+        self._out: list[bytes] = []
+        """What this turn of the loop sends."""
         self._silence_max = 0.0
         self._received_at = self._sent_at = self._loop.time()
         self._is_suspect = False
         self._timer: asyncio.TimerHandle | None = None
-        self._loop.add_reader(stream.fileno(), self._on_readable)
-        self._write(self._protocol.connect())
+        self._send(self._protocol.connect())
 
     @property
     def is_open(self) -> bool:
         """Whether calls can be sent."""
-        return self.was_open and not self._is_closed and not self.ended.done()
+        return self.was_open and not self.is_closed and not self.ended.done()
 
     def send(self, call: Call) -> None:
         """Send a call; several of one turn of the loop are sent together."""
-        self._write(self._protocol.request(call))
+        self._send(self._protocol.request(call))
 
     def end_session(self) -> None:
         """Close the session."""
-        self._write(self._protocol.end())
+        self._send(self._protocol.end())
 
     def fail(self, error: Exception) -> None:
         """End the connection for a reason."""
@@ -253,13 +249,10 @@ class _Connection:
         self.close()
 
     def close(self) -> None:
-        """Close the socket."""
-        if self._is_closed:
+        """Close the stream."""
+        if self.is_closed:
             return
-        self._is_closed = True
-        self._loop.remove_reader(self._stream.fileno())
-        if self._is_blocked:
-            self._loop.remove_writer(self._stream.fileno())
+        self._close_stream()
         if self._timer is not None:
             self._timer.cancel()
         for future in (self.opened, self.ended):
@@ -268,7 +261,6 @@ class _Connection:
                 future.cancel()
             elif not future.cancelled():
                 future.exception()
-        self._stream.close()
 
     # The protocol's owner.
 
@@ -296,59 +288,33 @@ class _Connection:
         self.is_session_closed = True
         self.fail(ConnectionAbortedError("the session is closed"))
 
-    # The socket.
+    # The stream.
 
-    def _on_readable(self) -> None:
+    def _received(self, count: int) -> None:
+        self._received_at = self._loop.time()
         try:
-            for _ in range(_READS_PER_TURN):
-                if self._is_closed:
-                    return
-                count = self._stream.recv_into(self._buffer)
-                if not count:
-                    raise ConnectionAbortedError("the server closed the connection")
-                self._received_at = self._loop.time()
-                if answer := self._protocol.receive(bytes(self._buffer[:count])):
-                    self._write(answer)
-                if not has_input(self._stream):
-                    return
-            # TLS holds more, which the descriptor does not announce; other callbacks come first.
-            self._loop.call_soon(self._on_readable)
-        except (BlockingIOError, InterruptedError):
-            return
-        except (OSError, JuteError, SessionOverError, LoginRefusedError) as error:
+            if answer := self._protocol.receive(bytes(self._buffer[:count])):
+                self._send(answer)
+        except (JuteError, SessionOverError, LoginRefusedError) as error:
             self.fail(error)
         except Exception as error:
             # A fault of the owner must not leave the session without a connection.
             logger.exception("handling a response of ZooKeeper failed")
             self.fail(ConnectionAbortedError(f"its response could not be handled: {error_text(error)}"))
 
-    def _write(self, data: bytes) -> None:
-        self._out += data
-        if not self._is_flush_due and not self._is_blocked and not self._is_closed:
-            self._is_flush_due = True
+    def _lost(self, error: OSError | None) -> None:
+        self.fail(ConnectionAbortedError("the server closed the connection") if error is None else error)
+
+    def _send(self, data: bytes) -> None:
+        if not self._out and not self.is_closed:
             self._loop.call_soon(self._flush)
+        self._out.append(data)
 
     def _flush(self) -> None:
-        self._is_flush_due = False
-        if self._is_closed:
-            return
-        is_blocked = False
-        try:
-            while self._out:
-                sent = self._stream.send(bytes(self._out))
-                del self._out[:sent]
-                self._sent_at = self._loop.time()
-        except (BlockingIOError, InterruptedError):
-            is_blocked = True
-        except OSError as error:
-            self.fail(error)
-            return
-        if is_blocked is not self._is_blocked:
-            self._is_blocked = is_blocked
-            if is_blocked:
-                self._loop.add_writer(self._stream.fileno(), self._flush)
-            else:
-                self._loop.remove_writer(self._stream.fileno())
+        out, self._out = self._out, []
+        if not self.is_closed:
+            self._sent_at = self._loop.time()
+            self._write(out, sum(map(len, out)))
 
     def _check_silence(self) -> None:
         now = self._loop.time()
@@ -366,7 +332,7 @@ class _Connection:
         self._is_suspect = False
         idle = self._sent_at + self._silence_max / 2 - now
         if idle <= 0:
-            self._write(self._protocol.ping())
+            self._send(self._protocol.ping())
             self._sent_at = now
             idle = self._silence_max / 2
         self._timer = self._loop.call_later(min(remaining, idle), self._check_silence)

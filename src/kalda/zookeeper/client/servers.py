@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
-from kalda.net.client.stream import PiecewiseStream, connect_stream
+from kalda.net.client.stream import StreamSocket, connect_stream
 from kalda.runtime.random import Random, random_text
 from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.tls.client import TlsClient
@@ -26,7 +26,7 @@ class Connect(Protocol):
 
     def __call__(
         self, host: str, port: int, tls: TlsClient | None, *, timeout_seconds: float
-    ) -> Awaitable[PiecewiseStream]:
+    ) -> Awaitable[StreamSocket]:
         """Connect; raises `OSError` or `TlsError`."""
         ...
 
@@ -72,7 +72,7 @@ class Servers:
         nonce = random_text(self.random, _CNONCE_BYTES)
         return DigestMd5Client(self._login.user, self._login.password, nonce)
 
-    async def connect(self, host: str, port: int) -> PiecewiseStream:
+    async def connect(self, host: str, port: int) -> StreamSocket:
         """Open a connection, with TLS if it is set; the server's certificate must be for `host`.
 
         Raises:

@@ -11,8 +11,8 @@ from kalda.broker.replicas.follower.replica_fetcher import FetcherSettings, Repl
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint
-from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.fetch_response import FetchResponseFields
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

@@ -136,7 +136,7 @@ def test_after_other_errors_the_old_session_is_closed_by_the_new_one() -> None:
 def test_a_lost_connection_starts_a_new_session() -> None:
     session = opened(A0)
     session.next_request({A0: target(A0, 1)}, 17)
-    session.failed()
+    session.restart()
     request = session.next_request({A0: target(A0, 1)}, 17)
     assert (77, 0) == (request.session_id, request.session_epoch)
     assert [("a", [(0, 1)])] == named(request)

@@ -10,7 +10,6 @@ import pytest
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError, OffsetsOutOfRangeError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
-from kalda.clients.consumer.fetch_session import FINAL_EPOCH
 from kalda.clients.consumer.fetcher import Fetcher
 from kalda.clients.consumer.offset_reset import EARLIEST, NONE, OffsetReset
 from kalda.clients.consumer.record_decoder import Deserializers
@@ -22,6 +21,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
+from kalda.protocol.fetch_session import FINAL_EPOCH
 from kalda.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,

@@ -18,7 +18,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
-from kalda.net.client.pipelined_connection import OnResponse
+from kalda.net.client.broker_connection import OnResponse
 from kalda.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,

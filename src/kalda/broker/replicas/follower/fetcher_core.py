@@ -201,7 +201,7 @@ class FetcherCore:
             return ()
         self._session_errors = 0
         # First, because partitions that are removed below must be removed from the session that this opens.
-        self.session.answered(answer.session_id)
+        self.session.accepted(answer.session_id)
         advanced = self._advanced = []
         find = self.session.find
         for fetched in answer.partitions:
@@ -364,7 +364,7 @@ class FetcherCore:
 
     def _on_session_error(self, error_code: int) -> None:
         code = ErrorCode.of(error_code)
-        self.session.restart()
+        self.session.refused(error_code)
         self._session_errors += 1
         if code in _RESTART_SESSION and self._session_errors == 1:
             return

@@ -9,8 +9,8 @@ from struct import Struct
 from typing import Final
 
 from kalda.broker.replicas.follower.fetch_state import FetchState
-from kalda.protocol.fast.fetch import INITIAL_EPOCH, INVALID_SESSION_ID
 from kalda.protocol.fast.wire import INT32, write_unsigned_varint
+from kalda.protocol.fetch_session import FetchSessionHandler
 
 REPLICA_STATE_FROM: Final = 15
 """The first version with the replica id and the broker epoch in a tag (KIP-903)."""
@@ -20,13 +20,12 @@ _HEAD_V15: Final = Struct(">iiibii")
 _PARTITION: Final = Struct(">iiqiqix")
 """A partition's fields and, with the padding byte, its empty tags."""
 _REPLICA_STATE: Final = Struct(">bbbiqx")
-_EPOCH_MAX: Final = 0x7FFFFFFF
 _ISOLATION_LEVEL: Final = 0
 _NO_RACK: Final = b"\x01"
 _NO_TAGS: Final = b"\x00"
 
 
-class FollowerFetchSession:
+class FollowerFetchSession(FetchSessionHandler):
     """The session with one leader; it outlives single connections."""
 
     def __init__(
@@ -40,6 +39,7 @@ class FollowerFetchSession:
         is_by_id: bool = True,
     ) -> None:
         """With `is_by_id` false, requests name topics by name: versions up to 12."""
+        super().__init__()
         self.is_by_id: Final = is_by_id
         self._broker_id: Final = broker_id
         self._max_wait_ms: Final = max_wait_ms
@@ -52,12 +52,6 @@ class FollowerFetchSession:
         """Members whose fields the next request must contain."""
         self._forgotten: Final[dict[tuple[bytes, int], None]] = {}
         """Partitions that were sent and are no members any more; the next request removes them."""
-        self._id = INVALID_SESSION_ID
-        self._epoch = INITIAL_EPOCH
-        self._is_refused = False
-        """Whether the leader opened no session for the last full request."""
-        self._is_awaited = False
-        """Whether the response to the last request may open the session; not after a restart."""
 
     def __len__(self) -> int:
         return self._count
@@ -66,11 +60,6 @@ class FollowerFetchSession:
     def max_wait_seconds(self) -> float:
         """How long a leader without records may hold a request."""
         return self._max_wait_ms / 1000
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the next request names every partition."""
-        return self._epoch == INITIAL_EPOCH
 
     def members(self) -> list[FetchState]:
         """Return the partitions that requests ask for."""
@@ -111,25 +100,13 @@ class FollowerFetchSession:
         if state.is_sent:
             self._forgotten[state.topic, state.index] = None
 
-    def restart(self) -> None:
-        """Name every partition in the next request, and ignore the session of a response to the last one.
-
-        Called when the leader's session is gone, or when a response may have been lost.
-        """
-        self._epoch = INITIAL_EPOCH
-        self._is_awaited = False
+    def restart(self, *, is_gone: bool = False) -> None:
+        """Name every partition in the next request; see `FetchSessionHandler.restart`."""
+        super().restart(is_gone=is_gone)
         self._forgotten.clear()
         for state in self.members():
             state.is_sent = False
             self._changed[state] = None
-
-    def answered(self, session_id: int) -> None:
-        """Note the session id of a response; 0 if the leader opened no session."""
-        if self.is_full:
-            self._id = session_id
-            self._is_refused = session_id == INVALID_SESSION_ID
-            if self._is_awaited and not self._is_refused:
-                self._epoch = 1
 
     def request(self, version: int, broker_epoch: int) -> bytes:
         """Return the body of the next request; its partitions count as sent."""
@@ -143,9 +120,9 @@ class FollowerFetchSession:
         else:
             out += _HEAD_V12.pack(self._broker_id, *head)
         if self.is_full:
+            self._is_awaited = True
             self._changed.update(dict.fromkeys(self.members()))
             self._forgotten.clear()
-        self._is_awaited = True
         self._append_changed(out)
         self._append_forgotten(out)
         out += _NO_RACK
@@ -153,8 +130,6 @@ class FollowerFetchSession:
             out += _REPLICA_STATE.pack(1, 1, 13, self._broker_id, broker_epoch)
         else:
             out += _NO_TAGS
-        if self._epoch != INITIAL_EPOCH:
-            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
         return bytes(out)
 
     def _append_changed(self, out: bytearray) -> None:

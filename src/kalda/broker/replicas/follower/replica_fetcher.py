@@ -23,8 +23,8 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.peer.peer_connection import DialOptions
-from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.runtime.clock import Clock
 from kalda.runtime.random import Random

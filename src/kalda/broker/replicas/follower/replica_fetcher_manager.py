@@ -19,7 +19,7 @@ from kalda.broker.replicas.follower.replica_fetcher import FetcherSettings, Repl
 from kalda.broker.replicas.replication_quota import FOLLOWER_RATE, ReplicationQuota
 from kalda.common import invariants
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.runtime.clock import Clock
 from kalda.runtime.random import Random
 

@@ -29,13 +29,13 @@ from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import UUID
 from kalda.protocol.fast.fetch import (
-    TOPIC_IDS_FROM,
     FetchAnswer,
     FetchRequestFields,
     PartitionFetchResult,
     fetch_response,
     parse_fetch_request,
 )
+from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,

@@ -1,95 +1,84 @@
-"""Implements a client's connection to one broker, with several requests in flight, on the event loop.
+"""Implements a connection to one broker, with several requests in flight, on the event loop.
 
-It uses a raw non-blocking socket and the loop's reader and writer callbacks. `ClientConnection` builds
-requests and reads responses; a broker answers the requests of one connection in order. The connection does
-not reconnect and does not retry; `kalda.clients.network_client` does.
+`ClientConnection` builds requests and reads responses; a broker answers the requests of one connection in
+order. The connection does not reconnect and does not retry; `kalda.clients.network_client` does, and the
+callers of `kalda.net.peer` do.
 
-What a maintainer must not break: after any failure or time-out the connection is closed and each request in
-flight fails with the cause. A late response must never be taken for the response to a later request.
+After any failure or time-out the connection is closed and each request in flight fails with the cause. A late
+response must never be taken for the response to a later request.
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
-from typing import Final, Self
+from operator import itemgetter
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
-from kalda.net.client.api_versions import ApiVersionsNegotiation, NodeApiVersions
+from kalda.common.api_keys import ApiKey
+from kalda.net.client.api_versions import CLIENT_SOFTWARE_NAME, ApiVersionsNegotiation, NodeApiVersions
 from kalda.net.client.client_errors import (
     BrokerConnectionError,
     ClientError,
     RequestTimedOutError,
     TlsError,
 )
-from kalda.net.client.frame_receiver import FrameReceiver
+from kalda.net.client.frame_receiver import FRAME_BYTES_MAX, FrameReceiver
 from kalda.net.client.sasl_login import NewLogin, log_in
-from kalda.net.client.stream import PiecewiseStream, TlsBrokenError, connect_stream, has_input
+from kalda.net.client.stream import StreamSocket, TlsBrokenError, connect_stream
+from kalda.net.client.stream_connection import StreamConnection
 from kalda.net.client.tls_probe import speaks_tls
-from kalda.protocol.client_connection import ClientConnection
+from kalda.protocol.client_connection import IN_FLIGHT_MAX, ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
 from kalda.protocol.wire_format import Buffer
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import address_text, readers_of
+from kalda.runtime.network import address_text
 from kalda.security.sasl.mechanism import SaslClient
 from kalda.security.tls.client import TlsClient
 
 OnResponse = Callable[["asyncio.Future[Message]"], object]
 """Called with the future of a response when it is done."""
 
-READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
-"""Bytes that one connection receives before other callbacks run: about a millisecond of copying."""
-
-JOINED_BYTES_MAX: Final = 64 * 1024
-"""Requests up to this size are copied into one piece: that costs less than to pass several to the kernel."""
-
 _TLS_PROBE_SECONDS: Final = 0.5
 """How long a listener may take for the first byte of TLS; it was there a moment ago."""
 
-_PARTS_MAX: Final = 1024
-"""Pieces that one system call takes (IOV_MAX of Linux)."""
 
-_SENDS_PARTS: Final = hasattr(socket.socket, "sendmsg")
-"""Whether one system call takes several pieces; sockets of Windows send one."""
+_InFlight: TypeAlias = "tuple[asyncio.Future[Any], OnResponse | None, bool, float, float, ApiKey]"
+"""The future of a response, the callback that gets it, whether the caller decodes the response, the deadline
+in the loop's seconds, the seconds that the request may take, and its API. A plain tuple: an object with names
+costs every request two calls."""
 
-IN_FLIGHT_MAX: Final = 1000
-"""Requests in flight. Producers and consumers stay far below; a caller that gets here lost its back-
-pressure."""
+_deadline_of: Final = itemgetter(3)
 
 
-class _InFlight:
-    __slots__ = ("api_key", "deadline", "future", "on_response")
-
-    def __init__(
-        self,
-        request: Message,
-        deadline: float,
-        future: "asyncio.Future[Message]",
-        on_response: OnResponse | None,
-    ) -> None:
-        self.api_key = request.SCHEMA.api_key
-        self.deadline = deadline
-        self.future = future
-        self.on_response = on_response
-
-
-class PipelinedConnection:
+class BrokerConnection(StreamConnection):
     """An open connection; `send` returns a future of the response at once."""
 
+    IN_FLIGHT_MAX: ClassVar = IN_FLIGHT_MAX
+    """Requests in flight."""
+    REUSES_MEMORY: ClassVar = False
+    """Whether each response is received into the memory of the one before, of which views are no longer
+    valid then."""
+    SOFTWARE_NAME: ClassVar = CLIENT_SOFTWARE_NAME
+    """How this side names itself to the broker."""
+    OWN_SIDE: ClassVar = "this client"
+    """What this side is, for messages."""
+
     def __init__(
         self,
-        sock: PiecewiseStream,
+        stream: StreamSocket,
         peer: str,
         client_id: str,
         *,
-        on_closed: Callable[["PipelinedConnection"], None] | None = None,
-        on_read: Callable[[], None] | None = None,
+        on_closed: Callable[["BrokerConnection"], None] | None = None,
+        on_read: Callable[[], object] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
-        """Wrap a connected, non-blocking socket; most callers want `open`, which also negotiates versions.
+        """Wrap a connected, non-blocking stream; most callers want `open`, which also negotiates versions.
 
         `on_read` is called when the responses that arrived together were delivered, in the same turn.
         """
@@ -99,25 +88,25 @@ class PipelinedConnection:
         """Why the connection was closed; None while it is open."""
         self.bytes_sent = 0
         self.bytes_received = 0
-        self._socket: Final = sock
-        self._loop: Final = asyncio.get_running_loop()
-        self._protocol: Final = ClientConnection(client_id, in_flight_max=IN_FLIGHT_MAX)
-        self._receiver: Final = FrameReceiver()
+        self._protocol: Final = ClientConnection(client_id, in_flight_max=self.IN_FLIGHT_MAX)
+        self._receiver: Final = FrameReceiver(frame_bytes_max, reuses_memory=self.REUSES_MEMORY)
         self._in_flight: Final[deque[_InFlight]] = deque()
-        self._unsent: Final[deque[memoryview]] = deque()
         self._held: list[Buffer] | None = None
         """The requests sent since `hold_writes`; None without one."""
         self._on_closed: Final = on_closed
-        self._on_read: Final = on_read
         self._timer: asyncio.TimerHandle | None = None
+        """Fires at the next deadline or before. A response leaves it to later requests: a timer for each of
+        thousands of requests a second would cost more than parsing their responses."""
         self._negotiated_id = -1
         """The correlation id of the last request about versions."""
         self._new_login: Callable[[], SaslClient] | None = None
         self.renew_at: float | None = None
         """When to log in again, in the loop's seconds, as the session ends soon; None if never."""
+        super().__init__(
+            stream, asyncio.get_running_loop() if loop is None else loop, self._receiver.room, on_read
+        )
         self.last_used = self._loop.time()
         """When a request was last sent or a response received, in the loop's seconds."""
-        readers_of(self._loop).add_reader(sock.fileno(), self._on_readable)
 
     @classmethod
     async def open(
@@ -131,8 +120,8 @@ class PipelinedConnection:
         receive_buffer_bytes: int = -1,
         tls: TlsClient | None = None,
         login: NewLogin | None = None,
-        on_closed: Callable[["PipelinedConnection"], None] | None = None,
-        on_read: Callable[[], None] | None = None,
+        on_closed: Callable[["BrokerConnection"], None] | None = None,
+        on_read: Callable[[], object] | None = None,
         finds_tls: bool = False,
     ) -> Self:
         """Connect, with TLS and a login if they are given, and agree on versions within `timeout_seconds`.
@@ -150,7 +139,7 @@ class PipelinedConnection:
         peer = address_text(host, port)
         try:
             async with asyncio.timeout(timeout_seconds):
-                sock = await connect_stream(
+                stream = await connect_stream(
                     host,
                     port,
                     tls,
@@ -158,7 +147,7 @@ class PipelinedConnection:
                     send_buffer_bytes=send_buffer_bytes,
                     receive_buffer_bytes=receive_buffer_bytes,
                 )
-                connection = cls(sock, peer, client_id, on_closed=on_closed, on_read=on_read)
+                connection = cls(stream, peer, client_id, on_closed=on_closed, on_read=on_read)
                 try:
                     await connection._negotiate(timeout_seconds)
                     connection._negotiated_id = connection._protocol.last_correlation_id
@@ -175,11 +164,6 @@ class PipelinedConnection:
         except OSError as error:
             raise BrokerConnectionError(f"no connection to {peer}: {error_text(error)}") from error
         return connection
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection can no longer be used."""
-        return self.failure is not None
 
     @property
     def in_flight_count(self) -> int:
@@ -209,26 +193,45 @@ class PipelinedConnection:
         """
         if self.failure is not None:
             raise BrokerConnectionError(str(self.failure))
-        loop = self._loop
         parts = self._protocol.send_parts(request, version)
-        future: asyncio.Future[Message] = loop.create_future()
-        now = self.last_used = loop.time()
         if expects_response(request):
+            return self._send(parts, request.SCHEMA.api_key, timeout_seconds, on_response)
+        future: asyncio.Future[Message] = self._send(parts, None, timeout_seconds)
+        future.set_result(request)
+        if on_response is not None:
+            self._loop.call_soon(on_response, future)
+        return future
+
+    def _send(
+        self,
+        parts: list[Buffer],
+        api_key: ApiKey | None,
+        timeout_seconds: float,
+        on_response: OnResponse | None = None,
+        *,
+        is_raw: bool = False,
+    ) -> "asyncio.Future[Any]":
+        """Send a frame; return the future of the response.
+
+        It is never done where `api_key` is None. With `is_raw`, its result is the part of the received frame
+        behind the header, for the caller to decode.
+        """
+        loop = self._loop
+        future: asyncio.Future[Any] = loop.create_future()
+        now = self.last_used = loop.time()
+        if api_key is not None:
             deadline = now + timeout_seconds
-            self._in_flight.append(_InFlight(request, deadline, future, on_response))
+            self._in_flight.append((future, on_response, is_raw, deadline, timeout_seconds, api_key))
             timer = self._timer
             if timer is None:
                 self._timer = loop.call_at(deadline, self._check_deadlines)
             elif deadline < timer.when():
                 timer.cancel()
                 self._timer = loop.call_at(deadline, self._check_deadlines)
-        else:
-            future.set_result(request)
-            if on_response is not None:
-                loop.call_soon(on_response, future)
-        self.bytes_sent += sum(map(len, parts))
+        size = sum(map(len, parts))
+        self.bytes_sent += size
         if self._held is None:
-            self._write(parts)
+            self._write(parts, size)
         else:
             self._held += parts
         return future
@@ -246,34 +249,26 @@ class PipelinedConnection:
         """Write what was sent since `hold_writes`; harmless without one, and when the connection is lost."""
         held, self._held = self._held, None
         if held and self.failure is None:
-            self._write(held)
+            self._write(held, sum(map(len, held)))
 
     def close(self, failure: ClientError | None = None) -> None:
         """Close the socket; requests in flight fail with `failure`. Harmless when it is closed."""
         if self.failure is not None:
             return
-        self.failure = (
-            BrokerConnectionError(f"connection to {self.peer} closed by this client")
-            if failure is None
-            else failure
-        )
-        descriptor = self._socket.fileno()
-        readers_of(self._loop).remove_reader(descriptor)
-        if self._unsent:
-            self._loop.remove_writer(descriptor)
-            self._unsent.clear()
-        self._socket.close()
+        if failure is None:
+            failure = BrokerConnectionError(f"connection to {self.peer} closed by {self.OWN_SIDE}")
+        self.failure = failure
+        self._close_stream()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         while self._in_flight:
-            request = self._in_flight.popleft()
-            future = request.future
+            future, on_response, *_ = self._in_flight.popleft()
             if not future.done():
-                if request.on_response is not None:
+                if on_response is not None:
                     # Later: the owner of the connection is notified first that it is closed.
-                    self._loop.call_soon(request.on_response, future)
-                future.set_exception(self.failure)
+                    self._loop.call_soon(on_response, future)
+                future.set_exception(failure)
         if self._on_closed is not None:
             self._on_closed(self)
 
@@ -286,13 +281,13 @@ class PipelinedConnection:
             SaslAuthenticationError: the broker refused the login; the connection cannot be used any more.
             ClientError: the connection was lost.
         """
-        while pending := [each.future for each in self._in_flight if not each.future.done()]:
+        while pending := [future for future, *_ in self._in_flight if not future.done()]:
             # Responses come in order, so the last one is the one to wait for.
             await asyncio.wait(pending[-1:])
         await self._log_in(timeout_seconds)
 
     async def _negotiate(self, timeout_seconds: float) -> None:
-        negotiation = ApiVersionsNegotiation(self.peer)
+        negotiation = ApiVersionsNegotiation(self.peer, self.SOFTWARE_NAME)
         versions = None
         while versions is None:
             response = await self.send(negotiation.request, negotiation.version, timeout_seconds)
@@ -308,95 +303,30 @@ class PipelinedConnection:
         renew_seconds = await log_in(self.peer, self._new_login(), exchange, self.versions.latest)
         self.renew_at = None if renew_seconds is None else self._loop.time() + renew_seconds
 
-    def _write(self, parts: list[Buffer]) -> None:
-        size = sum(map(len, parts))
-        unsent = self._unsent
-        if size > JOINED_BYTES_MAX:
-            was_blocked = bool(unsent)
-            unsent.extend(map(memoryview, parts))
-            if not was_blocked and not self._send_parts() and self.failure is None:
-                self._loop.add_writer(self._socket.fileno(), self._on_writable)
-            return
-        data = b"".join(parts)
-        if unsent:
-            unsent.append(memoryview(data))
-            return
+    def _received(self, count: int) -> None:
+        self.bytes_received += count
         try:
-            sent = self._socket.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError as error:
-            self._lost(error_text(error))
-            return
-        if sent < size:
-            unsent.append(memoryview(data)[sent:])
-            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+            for frame in self._receiver.received(count):
+                self._deliver(frame)
+        except ProtocolError as error:
+            self._fail(f"the broker sent a bad response: {error}")
 
-    def _on_writable(self) -> None:
-        if self._send_parts():
-            self._loop.remove_writer(self._socket.fileno())
+    def _lost(self, error: OSError | None) -> None:
+        if not isinstance(error, TlsBrokenError):
+            what = "closed by the broker" if error is None else error_text(error)
+            self._fail(what + self._remedy())
+        elif self.bytes_received:
+            self._fail(str(error))
+        else:
+            # In TLS 1.3 a broker refuses a certificate after the handshake, before its first response.
+            self.close(TlsError(f"{self.peer} ended the connection: {error}"))
 
-    def _send_parts(self) -> bool:
-        """Write what is unsent as far as the kernel takes it; return whether nothing is left.
-
-        Closes the connection, and returns False, where it is lost.
-        """
-        unsent = self._unsent
-        while unsent:
-            try:
-                if _SENDS_PARTS:
-                    sent = self._socket.sendmsg(list(islice(unsent, _PARTS_MAX)))
-                else:
-                    sent = self._socket.send(unsent[0])
-            except (BlockingIOError, InterruptedError):
-                return False
-            except OSError as error:
-                self._lost(error_text(error))
-                return False
-            while unsent and sent >= len(unsent[0]):
-                sent -= len(unsent.popleft())
-            if sent:
-                unsent[0] = unsent[0][sent:]
-                return False
-        return True
-
-    def _on_readable(self) -> None:
-        receiver = self._receiver
-        budget = READ_BYTES_PER_TURN
-        while budget > 0 and self.failure is None:
-            room = receiver.room()
-            try:
-                count = self._socket.recv_into(room)
-            except (BlockingIOError, InterruptedError):
-                break
-            except TlsBrokenError as error:
-                self._tls_broken(error)
-                break
-            except OSError as error:
-                self._lost(error_text(error) + self._remedy())
-                break
-            if not count:
-                self._lost("closed by the broker" + self._remedy())
-                break
-            self.bytes_received += count
-            try:
-                for frame in receiver.received(count):
-                    self._deliver(frame)
-            except ProtocolError as error:
-                self._lost(f"the broker sent a bad response: {error}")
-                break
-            if count < len(room):
-                # Nothing more is there; asking again would only cost a system call.
-                break
-            budget -= count
-        if self.failure is None and has_input(self._socket):
-            self._loop.call_soon(self._on_readable_later)
-        if self._on_read is not None:
-            self._on_read()
+    def _fail(self, what: str) -> None:
+        self.close(BrokerConnectionError(f"connection to {self.peer} lost: {what}"))
 
     def _remedy(self) -> str:
         """A broker closes without a word where the client's `security.protocol` is not the listener's."""
-        if not self.bytes_received and isinstance(self._socket, socket.socket):
+        if not self.bytes_received and self._tls is None:
             return (
                 " before it answered; is this a listener of Kafka's protocol, and does the listener use TLS? "
                 "(`security.protocol`)"
@@ -406,25 +336,29 @@ class PipelinedConnection:
             return " at the first request; does the listener require a login? (`security.protocol`)"
         return ""
 
-    def _on_readable_later(self) -> None:
-        """Go on reading what a stream has already received, as its descriptor may stay silent."""
-        if self.failure is None:
-            self._on_readable()
-
-    def _deliver(self, frame: bytes | bytearray) -> None:
+    def _deliver(self, frame: Buffer) -> None:
         if self.failure is not None:
             return
-        _, response = self._protocol.receive_frame(frame)
+        if self._unsent and self.IN_FLIGHT_MAX == 1:
+            raise ProtocolError(f"{len(frame)} bytes came before their request was sent")
+        in_flight = self._in_flight
+        if not in_flight:
+            raise ProtocolError(f"a response of {len(frame)} bytes came, but nothing was asked")
+        future, on_response, is_raw, _, _, _ = in_flight[0]
+        response: Message | Buffer
+        if is_raw:
+            response = frame[self._protocol.receive_body(frame) :]
+        else:
+            _, response = self._protocol.receive_frame(frame)
+        in_flight.popleft()
         self.last_used = self._loop.time()
-        request = self._in_flight.popleft()
-        future = request.future
         if future.done():  # the caller has cancelled it
             return
         future.set_result(response)
-        if request.on_response is None:
+        if on_response is None:
             return
         try:
-            request.on_response(future)
+            on_response(future)
         except Exception as error:
             # As after a callback of the future: the responses behind this one are delivered.
             self._loop.call_exception_handler(
@@ -436,22 +370,19 @@ class PipelinedConnection:
         if not self._in_flight:
             return
         now = self._loop.time()
-        earliest = min(self._in_flight, key=_deadline_of)
-        if earliest.deadline <= now:
-            assert earliest.api_key is not None, "only requests are in flight"
-            self.close(RequestTimedOutError(f"{self.peer} did not answer {earliest.api_key.title} in time"))
+        *_, deadline, timeout_seconds, api_key = min(self._in_flight, key=_deadline_of)
+        if deadline <= now:
+            seconds = f"{round(timeout_seconds, 3):g} s"
+            self.close(RequestTimedOutError(f"{self.peer} did not answer {api_key.title} within {seconds}"))
         else:
-            self._timer = self._loop.call_at(earliest.deadline, self._check_deadlines)
+            self._timer = self._loop.call_at(deadline, self._check_deadlines)
 
-    def _tls_broken(self, error: TlsBrokenError) -> None:
-        """Close; in TLS 1.3 a broker refuses a certificate after the handshake, before its first response."""
-        if self.bytes_received:
-            self._lost(str(error))
-        else:
-            self.close(TlsError(f"{self.peer} ended the connection: {error}"))
-
-    def _lost(self, what: str) -> None:
-        self.close(BrokerConnectionError(f"connection to {self.peer} lost: {what}"))
+    def check_invariants(self) -> None:
+        """Assert that requests in flight, unsent bytes and the awaited responses agree."""
+        count = len(self._in_flight)
+        assert count <= self.IN_FLIGHT_MAX, f"{self.peer}: {count} requests in flight"
+        due = 0 if self.is_closed else self._protocol.in_flight_count
+        assert due == count, f"{self.peer}: {due} responses are due, {count} are awaited"
 
 
 async def _check_tls(failure: BaseException, host: str, port: int, *, has_login: bool) -> None:
@@ -464,7 +395,3 @@ async def _check_tls(failure: BaseException, host: str, port: int, *, has_login:
             f"{address_text(host, port)} speaks TLS, but this client does not: `security.protocol`={found}; "
             f"set it to {needed}, and `ssl.truststore.location` to the file of the authority's certificate"
         ) from failure
-
-
-def _deadline_of(request: _InFlight) -> float:
-    return request.deadline
