@@ -3,9 +3,9 @@
 Each synchronous client has one such thread; closing the client ends it. The thread is a daemon: a program
 that forgets to close its clients still exits.
 
-What a maintainer must not break: nothing of a client may be used in a forked child. The loop thread exists in
-the parent only, and the child's copies of its sockets belong to the parent's connections. The thread takes no
-lock that a caller may hold while it waits for the thread: see `loop_logger`.
+Nothing of a client may be used in a forked child. The loop thread exists in the parent only, and the child's
+copies of its sockets belong to the parent's connections. The thread takes no lock that a caller may hold
+while it waits for the thread: see `loop_logger`.
 """
 
 import asyncio

@@ -5,8 +5,8 @@ values is found by halving the slice, and becomes the failure of the value that 
 by decoding slices: of so many bytes, because parsed values are larger than their text, and of so many rows,
 because a row has all columns, however few bytes its value has.
 
-What a maintainer must not break: only what concerns the whole job leaves, `PASSED`. A parser that can end
-the process (deep recursion in C) must be kept from such values before it is called.
+Only the errors in `PASSED`, which concern the whole job, leave the guard. A parser that can end the process
+(deep recursion in C) must be kept from such values before it is called.
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,8 @@
 the package was built with it, else by numpy (`columnar_numpy`). `record.iter_records` yields the same values
 as rows; tests compare all three.
 
-What a maintainer must not break: both implementations return equal columns. The compiled one returns None for
-what it does not accept, and numpy then decides, so that errors have one source.
+Both implementations return equal columns. The compiled one returns None for what it does not accept, and
+numpy then decides, so that errors have one source.
 """
 
 from collections.abc import Iterable, Iterator

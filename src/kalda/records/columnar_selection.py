@@ -3,8 +3,7 @@
 `columnar` returns the records of these batches; this module reads batch headers only, and decompresses. It
 has one decode's bounds of memory.
 
-What a maintainer must not break: `next_offset` passes every batch that is left out, or a reader would fetch
-it for ever.
+`next_offset` passes every batch that is left out, or a reader would fetch it for ever.
 """
 
 from collections.abc import Iterable

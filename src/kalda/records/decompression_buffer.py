@@ -4,8 +4,8 @@ New memory for each batch costs as much as decompression itself: the kernel clea
 decoding copies keys and values into Arrow's own buffers, so the decompressed bytes are needed for one decode
 only.
 
-What a maintainer must not break: the bytes of a buffer are valid until `clear`. A caller that hands out views
-of them must not use the buffer again.
+The bytes of a buffer are valid until `clear`. A caller that hands out views of them must not use the buffer
+again.
 """
 
 from typing import Final

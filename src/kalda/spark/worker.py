@@ -6,8 +6,8 @@ imported modules after each task. `prepare_worker` and `pooled_reader` take both
 Planner processes and the source process of a stream use the same pool. This module knows no topic and no
 option of the source.
 
-What a maintainer must not break: a forked child starts with an empty pool. The threads of a log reader exist
-in the process that created it only, and the child's copies of its sockets belong to the parent.
+A forked child starts with an empty pool. The threads of a log reader exist in the process that created it
+only, and the child's copies of its sockets belong to the parent.
 """
 
 import gc

@@ -6,8 +6,7 @@ Reading all of them for each request made an acks=all produce take 11 ms beside 
 only the partitions that it names and those with events. From time to time a request reads all of them, as
 Kafka does each time: this keeps idle followers in sync, and bounds the effect of an event that was missed.
 
-What a maintainer must not break: a partition that has something for the follower is named by its next
-request, or is in `dirty`.
+A partition that has something for the follower is either named by the follower's next request or in `dirty`.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -3,8 +3,8 @@
 `kalda.records.columnar` decodes; this module takes from the buffer and moves positions. It is loaded on the
 first `poll_arrow`, because pyarrow and numpy are an optional extra.
 
-What a maintainer must not break: rows are returned exactly as `poll` would return records, in the same order
-and with the same position behind them; a test compares the two.
+Rows are returned exactly as `poll` would return records: in the same order, and with the same position after
+them. A test compares the two.
 """
 
 from typing import Final

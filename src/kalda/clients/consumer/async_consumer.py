@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 Records = TypeVar("Records", list[ConsumerRecord[Any, Any]], "pa.RecordBatch | None")
 
 ARROW_RECORDS_MAX: Final = 100_000
-"""How many rows `poll_arrow` returns at most unless asked for more or fewer."""
+"""The default of the largest number of rows that `poll_arrow` returns."""
 
 CLOSE_TIMEOUT_SECONDS: Final = 30.0
 """How long `close` may take; Java's default."""

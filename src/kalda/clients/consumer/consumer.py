@@ -3,8 +3,8 @@
 While records are buffered, `poll` and iteration do not wait for the loop. Listeners, interceptors and commit
 callbacks run in the caller's thread, inside the methods that wait.
 
-What a maintainer must not break: a position never passes a record that iteration has not returned yet, so
-that a commit in the middle of a loop commits exactly what the loop has got.
+A position never passes a record that iteration has not returned yet, so that a commit in the middle of a loop
+commits exactly what the loop has got.
 """
 
 import inspect

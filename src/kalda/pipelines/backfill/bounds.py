@@ -1,8 +1,7 @@
 """Decides which offsets a replay or a backfill processes.
 
-A bound is an offset of every partition, offsets by partition, or a time. What a maintainer must not break:
-where rows are appended, offsets that a batch accounts for are never chosen again; their rows would be in the
-table twice.
+A bound is an offset of every partition, offsets by partition, or a time. Where rows are appended, offsets
+that a batch accounts for are never chosen again, because their rows would be in the table twice.
 """
 
 import re

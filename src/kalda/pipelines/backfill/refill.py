@@ -2,9 +2,8 @@
 
 They may run beside the pipeline. Their staged files, dead letters and transactions have names of their own,
 and with a checkpoint they stay behind what the pipeline has committed. Where rows replace each other, the
-pipeline must not run, and a refill ends where the table is: what it writes is older than the rest. What a
-maintainer must not break: a refill that crashed is completed before the ledger is read; its last batch may be
-in the table only.
+pipeline must not run, and a refill ends where the table is: what it writes is older than the rest. A refill
+that crashed is completed before the ledger is read; its last batch may be in the table only.
 """
 
 import json

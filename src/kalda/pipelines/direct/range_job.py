@@ -3,8 +3,8 @@
 A job is a plain value, so that any scheduler can run it: Spark, or a test. Only the result goes back to the
 driver: names and statistics of files, the account, and what the tasks left prepared in topics.
 
-What a maintainer must not break: a job commits nothing, so that it can run twice for the same range. Its rows
-become visible by the driver's commit, which names the files of one run.
+A job commits nothing, so that it can run twice for the same range. Its rows become visible by the driver's
+commit, which names the files of one run.
 """
 
 import time

@@ -1,8 +1,8 @@
 """Makes dead letters of records, and reads what their headers say.
 
-What a maintainer must not break: key, value, timestamp and the record's own headers stay as they are, so that
-replaying a letter is replaying the record. A record that fails again after a replay keeps the place of the
-first failure, so that a letter always names the record of the pipeline's own topic.
+Key, value, timestamp and the record's own headers stay as they are, so that replaying a letter is replaying
+the record. A record that fails again after a replay keeps the place of the first failure, so that a letter
+always names the record of the pipeline's own topic.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -87,7 +87,7 @@ class DeadLetterOutput:
         files.delete_dir_contents(directory, missing_dir_ok=True)
 
     def directory(self) -> tuple[fs.FileSystem, str]:
-        """Return where files are staged."""
+        """Return the directory of the staged files."""
         files, root = fs.FileSystem.from_uri(self.storage)
         return files, f"{root}/dead-letters/{self.pipeline}"
 

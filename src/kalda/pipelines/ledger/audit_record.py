@@ -1,8 +1,8 @@
 """Defines the record of the ledger and its form in the topic `__kalda_audit`.
 
 A record holds an account that a batch's tasks counted, and adds which pipeline and target it belongs to. It
-computes none of the numbers. What a maintainer must not break: the key names query, batch and partition, so
-that a batch which is completed after a crash replaces its own records and adds none.
+computes none of the numbers. The key names query, batch and partition, so that a batch which is completed
+after a crash replaces its own records and adds none.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Gathers what an audit compares the ledger with: the bounds of the log, its records, the table's rows.
 
-Everything is read from its own source, never from the ledger. What a maintainer must not break: nothing here
-writes, commits or joins a group.
+Everything is read from its own source, never from the ledger. Nothing here writes, commits or joins a group.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

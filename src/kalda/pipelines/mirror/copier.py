@@ -2,8 +2,8 @@
 
 A transaction has records of several partitions, which source offsets became which target offsets, and where
 the mirror goes on, as offsets of a group in the target. So after a crash the copy goes on with the first
-record that is not committed. What a maintainer must not break: all three are in the same transaction. Where
-the target has no transactions, `delivery` commits the progress behind the records, never before.
+record that is not committed. All three are in the same transaction. Where the target has no transactions,
+`delivery` commits the progress after the records, never before.
 """
 
 import logging

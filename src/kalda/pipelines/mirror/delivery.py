@@ -1,7 +1,6 @@
 """Commits what a mirror writes: in transactions, or at least once where the target has none.
 
-What a maintainer must not break: without transactions, progress is committed only when every record before it
-is acknowledged.
+Without transactions, progress is committed only when every record before it is acknowledged.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Runs a mirror: finds topics, copies their records, keeps topics and groups of the target in line.
 
 One thread drives it; `stop` may be called from another. It knows neither Spark nor files: pipelines and
-`kalda mirror` run it. What a maintainer must not break: progress is read from the target after the producer
-has fenced its predecessor, never before; a transaction of that one could otherwise still be committed.
+`kalda mirror` run it. Progress is read from the target after the producer has fenced its predecessor, never
+before; a transaction of that one could otherwise still be committed.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Translates offsets of a source partition into offsets of its copy, and keeps where its mirror goes on.
 
 A copy has other offsets: it lacks what the source compacted away, and both have markers of their own
-transactions. Runs say where records lie that follow each other on both sides. What a maintainer must not
-break: a translation never lies behind the true place, because a group would then miss records.
+transactions. Runs say where records lie that follow each other on both sides. A translated offset is never
+beyond the true one, because a group would then miss records.
 """
 
 import bisect

@@ -2,8 +2,7 @@
 
 Scalars are text here, never what YAML guesses: ``on``, ``1_000`` and ``12:30`` keep the form in which they
 are written. A reader never raises for a fault of the file: it adds the fault to the list and returns a
-placeholder, so that one run reports everything. What a maintainer must not break: the parser calls
-`FaultList.check` before a value is used.
+placeholder, so that one run reports everything. The parser calls `FaultList.check` before a value is used.
 """
 
 import re

@@ -3,9 +3,8 @@
 The order is: fence other drivers, read the last decision, write the decision, commit every transaction, end
 the barrier, abort what failed attempts have left. `decisions` says which of these steps are due.
 
-What a maintainer must not break: the decision is read and written by one producer between two
-`init_transactions` of the sink's driver id. Another driver that decides meanwhile makes the write fail, so
-each batch is decided once.
+The decision is read and written by one producer between two `init_transactions` of the sink's driver id.
+Another driver that decides meanwhile makes the write fail, so each batch is decided once.
 """
 
 from collections.abc import Sequence

@@ -4,9 +4,8 @@ A task returns the `PreparedHandle` of its transaction; the driver stores the ha
 ends the transactions (`kalda.spark.sink.batch_commit`). The brokers need
 ``transaction.two.phase.commit.enable``.
 
-What a maintainer must not break: a transactional id belongs to one Python process, and is used again only for
-a later batch. So no task, of any attempt and any run, can fence a transaction that another task has prepared
-for the same batch.
+A transactional id belongs to one Python process, and is used again only for a later batch. So no task, of any
+attempt and any run, can fence a transaction that another task has prepared for the same batch.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Maps the leased part of a segment file and hands out windows of whole, checked batches.
 
-What a maintainer must not break: a mapped page behind the end of a file kills the process (SIGBUS). The file
-is checked before each window, and the window's pages are brought in by one system call that returns an
-error instead (MADV_POPULATE_READ); what is read afterwards is in memory.
+A mapped page behind the end of a file kills the process (SIGBUS). The file is checked before each window, and
+the window's pages are brought in by one system call that returns an error instead (MADV_POPULATE_READ); what
+is read afterwards is in memory.
 
 Pages behind the reader are given back after each window, so that memory does not grow with the file. The
 page cache keeps them for other readers.

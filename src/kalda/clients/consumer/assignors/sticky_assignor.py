@@ -27,7 +27,7 @@ _Lists = dict[str, list[TopicPartition]]
 
 @dataclass(slots=True)
 class _Ownership:
-    """What members own by what they say, after contradictions are settled."""
+    """The partitions that members own by their subscriptions, each with one owner."""
 
     owned: _Lists = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class _Ownership:
 
 
 class AbstractStickyAssignor(BuiltInAssignor):
-    """What both sticky assignors share."""
+    """Base of the two sticky assignors."""
 
     def __init__(self) -> None:
         self._max_generation = NO_GENERATION
@@ -45,7 +45,7 @@ class AbstractStickyAssignor(BuiltInAssignor):
 
     @abstractmethod
     def member_data(self, subscription: Subscription) -> MemberData:
-        """Return what the member owned, and in which generation."""
+        """Return the partitions that the member owned, and their generation."""
 
     def assign_partitions(self, topics: GroupTopics, subscriptions: Mapping[str, Subscription]) -> _Lists:
         """Return the partitions of every member."""

@@ -4,8 +4,8 @@ The decisions are in `ClassicMember`, `HeartbeatTiming` and the assignors. This 
 keeps the subscription state in line, and calls the listener. One task sends heartbeats; another one, started
 by `polled`, runs each rebalance.
 
-What a maintainer must not break: every await may come back to another generation, because a heartbeat was
-refused or the member left. After each one, the generation is checked before partitions are assigned.
+The generation may have changed when an await returns, because a heartbeat was refused or the member left. It
+is checked after each await, before partitions are assigned.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ logger: Final = loop_logger(__name__)
 _TURNS_FREE: Final = 5
 """Turns of a rebalance that follow each other at once: for a member id, after a revocation, and some more."""
 _JOIN_LAPSE_MS: Final = 5_000
-"""What a JoinGroup may take beyond the rebalance time-out, for delays on the way (as in Java)."""
+"""The time that a JoinGroup may take beyond the rebalance timeout, for network delays (as in Java)."""
 _STATIC_JOIN: Final = 5
 _STATIC: Final = 3
 """The versions that first carry a `group.instance.id`, of JoinGroup and of the others."""

@@ -4,8 +4,8 @@ The decisions are in `ConsumerMember`. This module sends the heartbeats, finds t
 subscription state in line, and calls the listener. One task sends heartbeats; another one, started by
 `polled`, reconciles.
 
-What a maintainer must not break: every await may come back to a member that was fenced or got another
-target. After each one, `is_reconciling` is checked before partitions are assigned.
+The member may have been fenced, or have another target, when an await returns. `is_reconciling` is checked
+after each await, before partitions are assigned.
 """
 
 import asyncio
