@@ -81,9 +81,12 @@ check: install ## Lint, types, layers, changelog fragments and the site.
 # `make test-pure` runs all tests in it.
 PURE_TESTS := $(addprefix tests/unit/,records protocol storage net broker) $(addprefix tests/property/,records protocol) \
   tests/integration/broker
+# What kalda.runtime.system does where the system lacks epoll, sendfile or /proc.
+PORTABLE_TESTS := $(addprefix tests/unit/,runtime net) tests/integration/net_client tests/integration/broker/test_broker_server.py
 test: install java kcat check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PURE_TESTS)
+	@KALDA_PORTABLE=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PORTABLE_TESTS)
 
 # Tests that import what an extra or a peer's client brings are skipped and counted.
 test-core: ## Unit, property and golden tests that `make install-core` suffices for.

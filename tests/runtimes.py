@@ -2,6 +2,7 @@
 
 import random
 
+from kalda.broker.replicas.in_sync import ReplicationRules
 from kalda.runtime.background import Background, InlineExecutor
 from kalda.runtime.clock import Clock, ManualClock
 from kalda.runtime.filesystem import FileSystem
@@ -33,3 +34,8 @@ def runtime_with(
         file_system=OsFileSystem() if file_system is None else file_system,
         background=InlineExecutor() if background is None else background,
     )
+
+
+def rules_without_followers() -> ReplicationRules:
+    """Return the rules of a partition that never has followers."""
+    return ReplicationRules(ManualClock(), 30.0, lambda _: False)

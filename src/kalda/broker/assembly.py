@@ -404,7 +404,7 @@ def _build_server(context: BrokerContext, early_requests: EarlyRequests) -> Serv
         server.reconfigure(_server_config(config, hosts))
 
     hosts = HostAddresses(context.runtime.network, reconfigure)
-    server = Server(_server_config(config, hosts), early_requests.on_frame, network=context.runtime.network)
+    server = Server(_server_config(config, hosts), early_requests.on_frame, context.runtime.network)
     context.config_store.on_broker_change(lambda _: reconfigure())
     throttle = context.access.throttle
     throttle.on_ip_rate(server.rates.set_ip_rate)

@@ -82,7 +82,7 @@ class BrokerServer:
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given."""
         self._config: Final = config
-        self._dialer: Final = dialer if dialer is not None else TcpDialer()
+        self._dialer: Final = dialer if dialer is not None else TcpDialer(runtime.network)
         self._runtime: Final = runtime
         self._cluster_store: Final = ClusterStore(zookeeper, runtime.clock, runtime.random)
         self._parts: BrokerParts | None = None

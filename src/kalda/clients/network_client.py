@@ -35,7 +35,6 @@ from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import Message
 from kalda.runtime.clock import Clock
 from kalda.runtime.runtime import Runtime
-from kalda.runtime.system.connect import canonical_addresses
 from kalda.runtime.system.runtime import client_runtime
 
 R = TypeVar("R", bound=Message)
@@ -374,7 +373,7 @@ class NetworkClient:
         for host, port in self.config.bootstrap_addresses:
             try:
                 async with asyncio.timeout(self.config.socket_connection_setup_timeout_ms / 1000):
-                    resolved += await canonical_addresses(host, port)
+                    resolved += await self.runtime.network.canonical_addresses(host, port)
             except OSError:  # a time-out is one
                 has_failed = True
                 resolved.append((host, port))

@@ -276,6 +276,7 @@ class NodeConnection:
             on_read=self._on_read,
             # A listener that does not speak TLS is asked once, not with every attempt.
             finds_tls=self._asks_for_tls,
+            network=self._runtime.network,
         )
 
     def _on_connected(self, task: "asyncio.Task[BrokerConnection]") -> None:

@@ -1,6 +1,6 @@
 """Drives a timing wheel from the event loop with one ``call_at``, for the earliest deadline.
 
-The wheel must use the loop's clock: `kalda.runtime.clock.SystemClock`, or in tests one clock for both.
+The wheel must use the loop's clock: `kalda.runtime.system.clock.SystemClock`, or in tests one clock for both.
 """
 
 import logging

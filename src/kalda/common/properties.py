@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from kalda.runtime.system.named_file import read_named_file
+
 _BLANKS: Final = " \t\f"
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
 _NAME: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
@@ -28,7 +30,7 @@ def read_properties(path: Path) -> dict[str, str]:
         OSError: the file cannot be read.
         PropertiesError: a line has a broken escape.
     """
-    return parse_properties(path.read_text(encoding="iso-8859-1"))
+    return parse_properties(read_named_file(str(path)).decode("iso-8859-1"))
 
 
 def parse_properties(text: str) -> dict[str, str]:

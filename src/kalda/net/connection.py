@@ -27,7 +27,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from mmap import mmap
-from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
 
 from kalda.common import invariants
@@ -141,6 +140,7 @@ class Connection:
         "_loop",
         "_mute_timer",
         "_muted_until",
+        "_now",
         "_out",
         "_out_bytes",
         "_outstanding",
@@ -150,9 +150,9 @@ class Connection:
         "_resumes_soon",
         "_sent_of_first",
         "_shared",
-        "_socket",
         "_stash",
         "_stops_turn",
+        "_stream",
         "client_id",
         "client_id_bytes",
         "decisions",
@@ -178,7 +178,7 @@ class Connection:
         connection_id: int,
         listener: str,
         peer: tuple[str, int],
-        sock: Stream,
+        stream: Stream,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.id: Final = connection_id
@@ -204,12 +204,13 @@ class Connection:
         """What an authorizer remembers of this client."""
         self.writable_names: Collection[bytes] = ()
         """The topics that `decisions` let the client write to."""
-        self.received_at = self.last_active = monotonic()
-        """Monotonic seconds: when the frame at hand could be read, and when bytes last moved either way."""
+        self._now: Final = loop.time
+        self.received_at = self.last_active = self._now()
+        """Seconds of the loop: when the frame at hand could be read, and when bytes last moved either way."""
         self._owner = owner
         self._handle = handle
-        self._socket: Final = sock
-        self._descriptor: Final = sock.fileno()
+        self._stream: Final = stream
+        self._descriptor: Final = stream.fileno()
         self._loop: Final = loop
         self._readers: Final = readers_of(loop)
         self._shared: Final = owner.buffers.shared
@@ -319,7 +320,7 @@ class Connection:
             self._held_bytes += _memory_bytes(reply)
             return
         ticket.reply = reply
-        self.last_active = monotonic()
+        self.last_active = self._now()
         self._queue(reply)
         ready = 1
         while ready < len(outstanding):
@@ -378,7 +379,7 @@ class Connection:
         """
         if self._closed:
             return
-        when = monotonic() + seconds
+        when = self._now() + seconds
         if self._mute_timer is not None:
             if self._muted_until >= when:
                 return
@@ -592,8 +593,8 @@ class Connection:
             turn_end -= 1
             # The clock starts behind the first request: most turns have no second one and need not look.
             if turn_end == FRAMES_PER_TURN_MAX - 1:
-                deadline = monotonic() + TURN_S
-            elif not turn_end or monotonic() >= deadline:
+                deadline = self._now() + TURN_S
+            elif not turn_end or self._now() >= deadline:
                 self._plan_resume()
                 break
         if position < end:
@@ -694,7 +695,7 @@ class Connection:
             if self._ending is not None and self.is_quiet:
                 self.close(*self._ending)
             return
-        self.last_active = monotonic()
+        self.last_active = self._now()
         stash = self._stash
         if stash is not None:
             self._stash = None
@@ -737,7 +738,7 @@ class Connection:
 
     def _on_writable(self) -> None:
         self._transmit()
-        self.last_active = monotonic()
+        self.last_active = self._now()
         self._resume_if_waiting()
 
     def _resume_if_waiting(self) -> None:
@@ -768,7 +769,7 @@ class Connection:
         self._readers.remove_reader(self._descriptor)
         if self._blocked:
             self._loop.remove_writer(self._descriptor)
-        self._socket.close()
+        self._stream.close()
 
     def _lost(self, error: Exception) -> None:
         # Nothing more can be sent, so `close` must not try.

@@ -154,8 +154,10 @@ class _Sockets(SocketServer):
     """The sockets of the endpoint; each connection gets an `_Exchange`."""
 
     def __init__(self, endpoint: MetricsServer, network: Network) -> None:
-        config = ServerConfig(socket_request_max_bytes=NO_FRAMES, connections_max_idle_ms=UNLIMITED)
-        super().__init__(config, network=network)
+        super().__init__(
+            ServerConfig(socket_request_max_bytes=NO_FRAMES, connections_max_idle_ms=UNLIMITED),
+            network=network,
+        )
         self._endpoint: Final = endpoint
 
     def begin(self, connection: Connection) -> None:

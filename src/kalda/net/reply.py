@@ -10,11 +10,6 @@ class FileRegion(Protocol):
     """Bytes of an open file; all but small ones go from the page cache to the socket by ``sendfile``."""
 
     @property
-    def file(self) -> File | None:
-        """The open file; None if the region is empty."""
-        ...
-
-    @property
     def position(self) -> int:
         """Where the region begins, in bytes from the start of the file."""
         ...
@@ -24,8 +19,9 @@ class FileRegion(Protocol):
         """How many bytes it has."""
         ...
 
-    def fileno(self) -> int:
-        """Return the open file's descriptor."""
+    @property
+    def file(self) -> File | None:
+        """The open file; None only where there are no bytes."""
         ...
 
 

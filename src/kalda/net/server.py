@@ -5,7 +5,6 @@ each attempt; the audit log and the metrics count them.
 """
 
 import logging
-from time import monotonic
 from typing import Final
 
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
@@ -14,6 +13,7 @@ from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserver, TlsListener
 from kalda.net.socket_server import ServerConfig, ServerStatistics, SocketServer
 from kalda.runtime.network import Network, address_text
+from kalda.runtime.system.clock import monotonic
 from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.security.tls.der import DerError
 from kalda.security.tls.principal_mapping import NoMatchingRuleError
@@ -36,7 +36,7 @@ class Server(SocketServer):
     """All listeners and connections of one broker."""
 
     def __init__(
-        self, config: ServerConfig, on_frame: FrameHandler, *, network: Network = SYSTEM_NETWORK
+        self, config: ServerConfig, on_frame: FrameHandler, network: Network = SYSTEM_NETWORK
     ) -> None:
         super().__init__(config, on_frame, network=network)
         self.on_login: LoginObserver | None = None

@@ -1,12 +1,11 @@
 """Implements a plaintext connection on a raw non-blocking socket, driven by the event loop's callbacks.
 
 asyncio's transports copy received bytes and cannot `sendfile` between writes. Here a request costs one
-``recv_into`` a shared buffer and one ``send``, and all but small file regions are sent with ``os.sendfile``.
+``recv_into`` a shared buffer and one ``send``, and all but small file regions are sent with ``sendfile``.
 """
 
 import logging
 from mmap import mmap
-from time import monotonic
 from typing import Final
 
 from kalda.net.connection import COALESCE_BYTES_MAX, Connection
@@ -35,20 +34,20 @@ class SocketConnection(Connection):
             and not self._may_handle_flushed()
         ):
             # Checked only here, because a peer that waits for its reply sends nothing and needs no pausing.
-            if self._is_held and self._socket.has_ended():
+            if self._is_held and self._stream.has_ended():
                 # Its request may take seconds, which are saved.
                 self.close("the peer closed the connection", logging.DEBUG)
                 return
             self._pause()
             return
-        self.received_at = self.last_active = monotonic()
+        self.received_at = self.last_active = self._now()
         try:
             if self._large is not None:
                 self._read_large(self._large)
                 return
             stash = self._stash
             if stash is None:
-                count = self._socket.recv_into(self._shared)
+                count = self._stream.recv_into(self._shared)
                 kept = 0
             else:
                 if self._resumes_soon:
@@ -56,7 +55,7 @@ class SocketConnection(Connection):
                     return
                 kept = len(stash)
                 self._shared[:kept] = stash
-                count = self._socket.recv_into(self._shared[kept:])
+                count = self._stream.recv_into(self._shared[kept:])
                 self._stash = None
         except (BlockingIOError, InterruptedError):
             return
@@ -75,7 +74,7 @@ class SocketConnection(Connection):
     def _read_large(self, buffer: mmap) -> None:
         end = min(len(buffer), self._large_size)
         with memoryview(buffer) as whole, whole[self._large_filled : end] as free:
-            count = self._socket.recv_into(free)
+            count = self._stream.recv_into(free)
         if not count:
             self.close("the peer closed the connection in the middle of a request", logging.DEBUG)
             return
@@ -91,7 +90,7 @@ class SocketConnection(Connection):
             first = out[0]
             if len(out) == 1 and type(first) is bytes:
                 # Nearly every reply but those of Fetch: one piece, and the socket takes it whole.
-                sent = self._socket.send(first)
+                sent = self._stream.send(first)
                 self._owner.bytes_out += sent
                 if sent == len(first):
                     out.clear()
@@ -126,7 +125,7 @@ class SocketConnection(Connection):
                 if isinstance(chunk, _MEMORY) or self._read_small(out, done):
                     end, data = self._join(out, done)
                     more = end < len(out) and _has_bytes(out[end])
-                    sent = self._socket.send_more(data) if more else self._socket.send(data)
+                    sent = self._stream.send(data, self._stream.MORE if more else 0)
                     self._owner.bytes_out += sent
                     sent_now += sent
                     if sent < len(data):
@@ -181,8 +180,9 @@ class SocketConnection(Connection):
             return False
         if not 0 < region.size <= READ_BYTES_MAX:
             return False
-        assert region.file is not None, f"a region of {region.size} bytes has a file"
-        data = region.file.read_at(region.size, region.position)
+        file = region.file
+        assert file is not None, "a region with bytes and without a file"
+        data = file.read_at(region.size, region.position)
         if len(data) != region.size:
             # The file is shorter than that; `_send_file` ends the connection.
             return False
@@ -192,8 +192,9 @@ class SocketConnection(Connection):
     def _send_file(self, region: FileRegion) -> int:
         left = region.size - self._sent_of_first
         position = region.position + self._sent_of_first
-        assert region.file is not None, f"a region of {region.size} bytes has a file"
-        sent = self._socket.send_file(region.file, position, min(left, SEND_TURN_BYTES_MAX))
+        file = region.file
+        assert file is not None, "a region with bytes and without a file"
+        sent = self._stream.send_file(file, position, min(left, SEND_TURN_BYTES_MAX))
         if not sent:
             self._file_ended(left)
             return 0
@@ -203,5 +204,5 @@ class SocketConnection(Connection):
 
 
 def _has_bytes(chunk: Chunk) -> bool:
-    # MSG_MORE before nothing would keep the peer waiting for 200 ms.
+    # `MORE` before nothing would keep the peer waiting for 200 ms.
     return bool(len(chunk) if isinstance(chunk, _MEMORY) else chunk.size)

@@ -34,7 +34,7 @@ from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 from kalda.net.tls_connection import TlsConnection
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import Listener, Network, Stream
+from kalda.runtime.network import Network, Stream, StreamListener
 from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.security.quota.connection_rates import UNLIMITED, ConnectionRates, plain_address
 from kalda.security.quota.rate import Window
@@ -83,7 +83,7 @@ class ServerConfig:
     socket_receive_buffer_bytes: int = -1
 
 
-class ServerListener:
+class Listener:
     """A listening address, its connections, and who authenticated there."""
 
     __slots__ = ("connections", "failed", "is_full", "is_reading", "name", "pause", "security", "succeeded")
@@ -128,9 +128,8 @@ class SocketServer:
         self,
         config: ServerConfig,
         on_frame: FrameHandler = drop_frame,
-        *,
-        network: Network = SYSTEM_NETWORK,
         log: logging.Logger = logger,
+        network: Network = SYSTEM_NETWORK,
     ) -> None:
         """`on_frame` handles the frames of connections that get no session."""
         self.rates: Final = ConnectionRates(config.quota_window, config.inter_broker_listener_name)
@@ -144,8 +143,8 @@ class SocketServer:
         self._config = config
         self._on_frame = on_frame
         """Handles the frames of clients that need not log in, or have."""
-        self._listeners: dict[Listener, ServerListener] = {}
-        self._by_name: dict[str, ServerListener] = {}
+        self._listeners: dict[StreamListener, Listener] = {}
+        self._by_name: dict[str, Listener] = {}
         self._connections: dict[int, Connection] = {}
         self._per_ip: Counter[str] = Counter()
         self.limiter: LogLimiter = LogLimiter(log)
@@ -201,34 +200,34 @@ class SocketServer:
         """
         assert name not in self._by_name, f"there are two listeners {name}"
         config = self._config
-        sock = await self._network.listen(
+        port_listener = await self._network.listen(
             host,
             port,
             backlog=config.socket_listen_backlog_size,
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
-        listener = ServerListener(name, security)
-        self._listeners[sock] = self._by_name[name] = listener
+        listener = Listener(name, security)
+        self._listeners[port_listener] = self._by_name[name] = listener
         self.rates.add_listener(name)
         self._set_rates()
         if len(self._listeners) == 1:
             self._is_accepting = accept
             self._schedule_sweep()
         self._update_readers()
-        return sock.port
+        return port_listener.port
 
     def close_listener(self, name: str) -> None:
         """Stop to listen, and close the connections of the listener."""
-        for sock, listener in list(self._listeners.items()):
+        for port_listener, listener in list(self._listeners.items()):
             if listener.name != name:
                 continue
             if listener.is_reading:
-                asyncio.get_running_loop().remove_reader(sock)
+                asyncio.get_running_loop().remove_reader(port_listener.fileno())
             if listener.pause is not None:
                 listener.pause.cancel()
-            del self._listeners[sock]
-            sock.close()
+            del self._listeners[port_listener]
+            port_listener.close()
         for connection in [each for each in self._connections.values() if each.listener == name]:
             connection.close("its listener was removed")
         del self._by_name[name]
@@ -245,10 +244,10 @@ class SocketServer:
         self.stop()
         for connection in list(self._connections.values()):
             connection.drain()
-        now = asyncio.get_running_loop().time
-        deadline = now() + drain_seconds
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + drain_seconds
         # Polled, so that the path of every reply need not check whether a shutdown waits for the last one.
-        while now() < deadline and not self.is_quiet():  # noqa: ASYNC110
+        while loop.time() < deadline and not self.is_quiet():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         self._close_all("the server is shutting down")
 
@@ -264,8 +263,8 @@ class SocketServer:
     def stop(self) -> None:
         """Stop accepting; connections live on."""
         self._stop_accepting()
-        for sock in self._listeners:
-            sock.close()
+        for port_listener in self._listeners:
+            port_listener.close()
         self._listeners.clear()
         if self._accept_pause is not None:
             self._accept_pause.cancel()
@@ -368,15 +367,15 @@ class SocketServer:
 
     # Accepting.
 
-    def _on_acceptable(self, sock: Listener) -> None:
-        listener = self._listeners[sock]
-        self._accept_some(sock, listener)
+    def _on_acceptable(self, port_listener: StreamListener) -> None:
+        listener = self._listeners[port_listener]
+        self._accept_some(port_listener, listener)
         if len(self._connections) > self._config.max_connections:
             self._close_excess()
         if listener.is_full or listener.pause is not None:
             self._update_readers()
 
-    def _accept_some(self, server_socket: Listener, listener: ServerListener) -> None:
+    def _accept_some(self, port_listener: StreamListener, listener: Listener) -> None:
         for _ in range(ACCEPTS_PER_TURN_MAX):
             if not self._has_room(listener):
                 self._is_full = listener.is_full = True
@@ -389,7 +388,7 @@ class SocketServer:
                 )
                 return
             try:
-                sock, (host, port) = server_socket.accept_stream()
+                stream, address = port_listener.accept_stream()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -401,38 +400,38 @@ class SocketServer:
                         logging.WARNING, "a connection could not be accepted: %s", error_text(error)
                     )
                 return
-            self._admit(sock, (_plain_peer(host), port), listener)
+            self._admit(stream, (_plain_peer(address[0]), address[1]), listener)
             if listener.pause is not None:
                 return
 
-    def _admit(self, sock: Stream, peer: tuple[str, int], listener: ServerListener) -> None:
+    def _admit(self, stream: Stream, peer: tuple[str, int], listener: Listener) -> None:
         now = asyncio.get_running_loop().time()
         if wait := self.rates.refuse_seconds(listener.name, peer[0], now):
-            self._refuse(sock, peer[0], wait)
+            self._refuse(stream, peer[0], wait)
             return
         if wait := self.rates.pause_seconds(listener.name, now):
             # This connection is served, and the next one waits for it.
             listener.pause = asyncio.get_running_loop().call_later(wait, self._end_pause, listener)
         if not self.admits(peer[0]):
-            sock.close()
+            stream.close()
             self._rejected += 1
             return
         self._accepted += 1
         listener.connections += 1
         self._per_ip[peer[0]] += 1
-        connection = self._connect(sock, peer, listener)
+        connection = self._connect(stream, peer, listener)
         self._connections[connection.id] = connection
         self.begin(connection)
         if invariants.enabled:
             self.check_invariants()
 
-    def _connect(self, sock: Stream, peer: tuple[str, int], listener: ServerListener) -> Connection:
-        """Wrap an accepted socket as the listener's security demands."""
+    def _connect(self, stream: Stream, peer: tuple[str, int], listener: Listener) -> Connection:
+        """Wrap an accepted stream as the listener's security demands."""
         loop, security = asyncio.get_running_loop(), listener.security
         connection: Connection
         if security.tls is None:
             connection = SocketConnection(
-                self, self._on_frame, self._accepted, listener.name, peer, sock, loop
+                self, self._on_frame, self._accepted, listener.name, peer, stream, loop
             )
         else:
             channel = TlsChannel(security.tls.context, is_server=True)
@@ -442,7 +441,7 @@ class SocketServer:
                 self._accepted,
                 listener.name,
                 peer,
-                sock,
+                stream,
                 loop,
                 channel,
                 self,
@@ -450,7 +449,7 @@ class SocketServer:
             )
         return connection
 
-    def _has_room(self, listener: ServerListener) -> bool:
+    def _has_room(self, listener: Listener) -> bool:
         """Whether ``max.connections`` allows one more on the listener."""
         config = self._config
         if listener.connections >= config.listener_max_connections.get(listener.name, config.max_connections):
@@ -471,7 +470,7 @@ class SocketServer:
         if len(closing) == CLOSES_PER_TURN_MAX:
             asyncio.get_running_loop().call_soon(self._close_excess)
 
-    def _refuse(self, sock: Stream, address: str, seconds: float) -> None:
+    def _refuse(self, stream: Stream, address: str, seconds: float) -> None:
         """Close a connection later: its client waits all the while instead of trying again at once."""
         self._rejected += 1
         self.limiter.log(
@@ -482,16 +481,16 @@ class SocketServer:
             source=address,
         )
         if len(self._refused) >= REFUSED_MAX:
-            sock.close()
+            stream.close()
             return
         loop = asyncio.get_running_loop()
-        self._refused[sock] = loop.call_later(seconds, self._close_refused, sock)
+        self._refused[stream] = loop.call_later(seconds, self._close_refused, stream)
 
-    def _close_refused(self, sock: Stream) -> None:
-        self._refused.pop(sock).cancel()
-        sock.close()
+    def _close_refused(self, stream: Stream) -> None:
+        self._refused.pop(stream).cancel()
+        stream.close()
 
-    def _end_pause(self, listener: ServerListener) -> None:
+    def _end_pause(self, listener: Listener) -> None:
         listener.pause = None
         self._update_readers()
 
@@ -515,14 +514,14 @@ class SocketServer:
         loop = asyncio.get_running_loop()
         may_accept = self._is_accepting and self._accept_pause is None
         self._is_full = False
-        for sock, listener in self._listeners.items():
+        for port_listener, listener in self._listeners.items():
             listener.is_full = listener.is_full and not self._has_room(listener)
             self._is_full = self._is_full or listener.is_full
             reads = may_accept and listener.pause is None and not listener.is_full
             if reads and not listener.is_reading:
-                loop.add_reader(sock, self._on_acceptable, sock)
+                loop.add_reader(port_listener.fileno(), self._on_acceptable, port_listener)
             elif listener.is_reading and not reads:
-                loop.remove_reader(sock)
+                loop.remove_reader(port_listener.fileno())
             listener.is_reading = reads
 
     def _stop_accepting(self) -> None:
@@ -531,8 +530,8 @@ class SocketServer:
         for listener in self._listeners.values():
             if listener.pause is not None:
                 listener.pause.cancel()
-        for sock in list(self._refused):
-            self._close_refused(sock)
+        for stream in list(self._refused):
+            self._close_refused(stream)
 
     # Idle connections.
 

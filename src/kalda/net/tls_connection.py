@@ -12,15 +12,13 @@ requests, and at most one piece of encrypted output waits for the socket.
 
 import asyncio
 import logging
-import os
 from mmap import mmap
-from time import monotonic
 from typing import Final
 
 from kalda.net.connection import Connection, ConnectionOwner, FrameHandler
 from kalda.net.foreign_protocols import recognise
 from kalda.net.listener_security import HandshakeObserver
-from kalda.net.reply import Chunk, PieceSource
+from kalda.net.reply import Chunk, FileRegion, PieceSource
 from kalda.net.socket_connection import SEND_TURN_BYTES_MAX
 from kalda.protocol.framing import SIZE_BYTES
 from kalda.runtime.network import Stream
@@ -53,7 +51,7 @@ class TlsConnection(Connection):
         connection_id: int,
         listener: str,
         peer: tuple[str, int],
-        sock: Stream,
+        stream: Stream,
         loop: asyncio.AbstractEventLoop,
         channel: TlsChannel,
         observer: HandshakeObserver,
@@ -61,7 +59,7 @@ class TlsConnection(Connection):
         is_optional: bool = False,
     ) -> None:
         """With `is_optional` the client may stay with plaintext."""
-        super().__init__(owner, handle, connection_id, listener, peer, sock, loop)
+        super().__init__(owner, handle, connection_id, listener, peer, stream, loop)
         self._channel: TlsChannel | PlainChannel = channel
         self._observer: Final = observer
         self._is_optional: Final = is_optional
@@ -80,7 +78,7 @@ class TlsConnection(Connection):
         if is_established and not self._may_handle() and not self._may_handle_flushed():
             self._receive_held()
             return
-        self.received_at = self.last_active = monotonic()
+        self.received_at = self.last_active = self._now()
         received = self._receive_sealed()
         if received and (is_established or self._begins(received) or self._shake_hands()):
             self._decrypt()
@@ -89,7 +87,7 @@ class TlsConnection(Connection):
         """Pass what has arrived to the channel; return it, or None where there was nothing to receive."""
         scratch = self._owner.buffers.scratch
         try:
-            count = self._socket.recv_into(scratch)
+            count = self._stream.recv_into(scratch)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
@@ -112,7 +110,7 @@ class TlsConnection(Connection):
             return
         if self._paused:
             # There was one receive.
-            if self._socket.has_ended():
+            if self._stream.has_ended():
                 self.close("the peer closed the connection", logging.DEBUG)
             else:
                 self._pause()
@@ -236,7 +234,7 @@ class TlsConnection(Connection):
         """Send encrypted bytes; return whether none are left."""
         sealed = self._sealed
         if sealed:
-            sent = self._socket.send(sealed)
+            sent = self._stream.send(sealed)
             self._owner.bytes_out += sent
             if sent < len(sealed):
                 self._sealed = memoryview(sealed)[sent:]
@@ -277,7 +275,7 @@ class TlsConnection(Connection):
                         break
                     channel.write(piece)
                 else:
-                    piece = self._read_file(chunk.fileno(), chunk.position, chunk.size)
+                    piece = self._read_file(chunk)
                     if piece is None:
                         return -1
                     channel.write(piece)
@@ -288,11 +286,13 @@ class TlsConnection(Connection):
         self._sealed = channel.take_output()
         return size
 
-    def _read_file(self, descriptor: int, position: int, size: int) -> memoryview | None:
+    def _read_file(self, region: FileRegion) -> memoryview | None:
         """Read the next piece of a region into the scratch buffer; close and return None at its end."""
-        left = size - self._sent_of_first
+        file = region.file
+        assert file is not None, "a region with bytes and without a file"
+        left = region.size - self._sent_of_first
         scratch = self._owner.buffers.scratch[: min(left, PIECE_BYTES_MAX)]
-        count = os.preadv(descriptor, [scratch], position + self._sent_of_first)
+        count = file.read_into(scratch, region.position + self._sent_of_first)
         if not count:
             self._file_ended(left)
             return None
@@ -318,7 +318,7 @@ class TlsConnection(Connection):
         try:
             notice = self._channel.take_output()
             if notice:
-                self._socket.send(notice)
+                self._stream.send(notice)
         except OSError:
             return
 

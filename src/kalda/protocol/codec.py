@@ -26,6 +26,9 @@ _BYTES_LIKE = frozenset((bytes, bytearray, memoryview))
 _STEP_PARTS: Final = 1024
 """Parts that are joined in one step, some 30 microseconds."""
 
+_CHUNK_BYTES: Final = 512 * 1024
+"""About the size of the chunks of a message that is encoded in steps: 12 MB take 20 to 30 ms to copy."""
+
 _encoders: dict[tuple[type[Message], int], Callable[[Message], Parts]] = {}
 _decoders: dict[tuple[type[Message], int], tuple[Callable[..., tuple[Any, int]], bool]] = {}
 """With each decoder, whether it must be given a view because the message carries records."""
@@ -99,7 +102,15 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
         del parts[-_STEP_PARTS:]
         yield
     joined.reverse()
-    return [b"".join(joined)] if joined else []
+    chunks: list[bytes | SizedRecords] = []
+    start = size = 0
+    for end, part in enumerate(joined, 1):
+        size += len(part)
+        if size >= _CHUNK_BYTES or end == len(joined):
+            chunks.append(b"".join(joined[start:end]))
+            start, size = end, 0
+            yield
+    return chunks
 
 
 def _chunks(parts: Parts) -> list[bytes | SizedRecords]:

@@ -36,11 +36,15 @@ class File(Protocol):
     """An open file, read and written at explicit positions. Errors are `OSError`."""
 
     def fileno(self) -> int:
-        """Return the descriptor, for `os.sendfile`; valid as long as this object lives."""
+        """Return the descriptor, for a stream's `send_file`; valid as long as this object lives."""
         ...
 
     def read_at(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes; fewer at the end of the file."""
+        ...
+
+    def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        """Read as much as the buffer takes; return the number of bytes, fewer at the end of the file."""
         ...
 
     def write_at(self, data: Buffer, position: int) -> int:

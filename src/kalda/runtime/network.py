@@ -1,9 +1,10 @@
 """Defines the port for connections over a network: `Network` listens and connects, and returns streams.
 
-No call of a `Stream` or a `Listener` blocks. The event loop watches both by their `fileno`, so a simulated
-network brings an event loop that knows its numbers.
+No call of a `Stream` or a `StreamListener` blocks. The event loop watches both by their `fileno`, so a
+simulated network brings an event loop that knows its numbers.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -28,12 +29,13 @@ class Stream(Protocol):
         """Receive up to `size` bytes that have arrived; return none at the end."""
         ...
 
-    def send(self, data: Buffer, /) -> int:
-        """Send as much as there is room for; return how much that was."""
+    @property
+    def MORE(self) -> int:  # noqa: N802 (a constant of each implementation)
+        """A flag of `send`: more follows at once, so a packet that is not full may wait for it."""
         ...
 
-    def send_more(self, data: Buffer, /) -> int:
-        """Send as `send` does; more follows at once, so a packet that is not full may wait for it."""
+    def send(self, data: Buffer, flags: int = 0, /) -> int:
+        """Send as much as there is room for; return how much that was."""
         ...
 
     def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
@@ -53,7 +55,7 @@ class Stream(Protocol):
         ...
 
 
-class Listener(Protocol):
+class StreamListener(Protocol):
     """A bound port. Errors are `OSError`."""
 
     @property
@@ -85,7 +87,7 @@ class Network(Protocol):
         backlog: int = 128,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
-    ) -> Listener:
+    ) -> StreamListener:
         """Bind a port, which the system chooses if `port` is 0, and queue connections.
 
         An empty host and ``::`` stand for every address of IPv4 and IPv6. -1 leaves the size of a buffer of
@@ -93,6 +95,14 @@ class Network(Protocol):
 
         Raises:
             OSError: the name is not known, or the address cannot be bound.
+        """
+        ...
+
+    def probe(self, host: str, port: int) -> None:
+        """Bind a port and release it; resolving a name may block.
+
+        Raises:
+            OSError: it cannot be bound.
         """
         ...
 
@@ -146,6 +156,47 @@ def readers_of(loop: Any) -> Readers:
     """Return what calls connections on this event loop: its `readers`, if it has any, else the loop."""
     readers: Readers = getattr(loop, "readers", loop)
     return readers
+
+
+async def wait_readable(stream: Stream) -> None:
+    """Return when a stream has something to receive, for a stream that nothing else watches."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(stream.fileno(), _complete, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(stream.fileno())
+
+
+async def send_all(stream: Stream, data: Buffer) -> None:
+    """Send all of `data` over a stream that nothing else watches."""
+    loop = asyncio.get_running_loop()
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[stream.send(view) :]
+        except BlockingIOError:
+            ready = loop.create_future()
+            loop.add_writer(stream.fileno(), _complete, ready)
+            try:
+                await ready
+            finally:
+                loop.remove_writer(stream.fileno())
+
+
+async def receive(stream: Stream, size: int) -> bytes:
+    """Return the next bytes, at most `size`, of a stream that nothing else watches; none at its end."""
+    while True:
+        try:
+            return stream.recv(size)
+        except BlockingIOError:
+            await wait_readable(stream)
+
+
+def _complete(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def address_text(host: str, port: int) -> str:

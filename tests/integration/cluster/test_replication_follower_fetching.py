@@ -20,7 +20,7 @@ from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import FetchIsolation
 from tests.integration.broker.test_broker_server import TOPIC, Client, broker_at
-from tests.runtimes import seeded
+from tests.runtimes import rules_without_followers, seeded
 from tests.unit.storage.log_fixtures import batch
 
 LEADER, FOLLOWER = 0, 2
@@ -64,7 +64,7 @@ class Follower:
         # The controller never heard of this replica; the leader takes it for one outside of the ISR.
         led.followers.setdefault(FOLLOWER, FollowerState())
         log = self.logs.get_or_create(led.topic_partition, topic_id)
-        partition = Partition(led.topic_partition, topic_id, FOLLOWER, log)
+        partition = Partition(led.topic_partition, topic_id, FOLLOWER, log, rules_without_followers())
         partition.become_follower(
             PartitionLeadership(
                 TOPIC,
@@ -228,7 +228,13 @@ async def test_a_partition_of_another_topic_id_is_never_filled(tmp_path: Path) -
         await client.produce(b"a")
         async with following(broker, tmp_path / "follower") as follower:
             replica = follower.replica()
-            other = Partition(TopicPartition("other", 0), uuid.UUID(int=99), FOLLOWER, replica.log)
+            other = Partition(
+                TopicPartition("other", 0),
+                uuid.UUID(int=99),
+                FOLLOWER,
+                replica.log,
+                rules_without_followers(),
+            )
             other.leader_id, other.leader_epoch = LEADER, 0
             follower.fetchers.follow([other])
             await until(

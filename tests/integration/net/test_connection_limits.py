@@ -10,7 +10,7 @@ import pytest
 
 from kalda.net.connection import Connection
 from kalda.net.server import Server, ServerConfig
-from kalda.runtime.network import Listener
+from kalda.runtime.network import StreamListener
 from kalda.security.quota.rate import Window
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -114,10 +114,10 @@ async def test_accepting_pauses_above_a_rate_without_spinning(monkeypatch: pytes
         turns = 0
         accept = client.server._on_acceptable
 
-        def counted(sock: Listener) -> None:
+        def counted(listener: StreamListener) -> None:
             nonlocal turns
             turns += 1
-            accept(sock)
+            accept(listener)
 
         monkeypatch.setattr(client.server, "_on_acceptable", counted)
         # What a window of one sample holds at once, and then the rate.

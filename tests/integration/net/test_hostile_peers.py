@@ -25,8 +25,7 @@ from kalda.net.connection import REQUESTS_OUTSTANDING_MAX, Connection
 from kalda.net.reply import Ticket
 from kalda.net.server import Server, ServerConfig
 from kalda.net.socket_connection import SocketConnection
-from kalda.runtime.system.filesystem import OsFileSystem
-from kalda.storage.file_records import EMPTY_SLICE, FileSlice
+from kalda.runtime.system.filesystem import OsFile
 
 Handler = Callable[[Connection, memoryview], None]
 
@@ -399,13 +398,21 @@ async def test_large_and_small_frames_pipelined_come_back_in_order() -> None:
         writer.close()
 
 
+class Region:
+    """A part of an open file."""
+
+    def __init__(self, descriptor: int, position: int, size: int) -> None:
+        self.file = OsFile(os.dup(descriptor))
+        self.position = position
+        self.size = size
+
+
 async def test_file_regions_reach_a_slow_reader_whole() -> None:
     """More than any socket buffer holds, read in small bites, with other clients served meanwhile."""
     data = random.Random(5).randbytes(12_000_000)
-    with tempfile.NamedTemporaryFile() as file:
+    with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
-        opened = OsFileSystem().open(file.name)
 
         def regions(connection: Connection, frame: memoryview) -> None:
             if bytes(frame) == b"ping":
@@ -415,7 +422,7 @@ async def test_file_regions_reach_a_slow_reader_whole() -> None:
             size = sum(length for _, length in parts) + 2
             chunks: list[Any] = [struct.pack(">i", size)]
             for position, length in parts:
-                chunks.append(FileSlice(opened, position, length))
+                chunks.append(Region(file.fileno(), position, length))
             chunks.append(b"ab")
             connection.send(chunks)
 
@@ -439,23 +446,24 @@ UNSENT = 0x894B
 
 async def test_small_header_before_a_file_does_not_wait_for_more() -> None:
     """MSG_MORE on the last bytes would hold an answer back for 200 ms."""
-    held: list[int] = []
+    with tempfile.TemporaryFile() as file:
+        held: list[int] = []
 
-    def note(connection: Connection) -> None:
-        assert isinstance(connection, SocketConnection)
-        held.append(struct.unpack("i", fcntl.ioctl(connection._descriptor, UNSENT, bytes(4)))[0])
+        def note(connection: Connection) -> None:
+            assert isinstance(connection, SocketConnection)
+            held.append(struct.unpack("i", fcntl.ioctl(connection._descriptor, UNSENT, bytes(4)))[0])
 
-    def empty_region(connection: Connection, frame: memoryview) -> None:
-        connection.send([framed(b"done"), EMPTY_SLICE])
-        # What was sent goes out when the handler has returned.
-        asyncio.get_running_loop().call_soon(note, connection)
+        def empty_region(connection: Connection, frame: memoryview) -> None:
+            connection.send([framed(b"done"), Region(file.fileno(), 0, 0)])
+            # What was sent goes out when the handler has returned.
+            asyncio.get_running_loop().call_soon(note, connection)
 
-    async with serving(empty_region) as (_server, port):
-        reader, writer = await open_stream(port)
-        for _ in range(5):
-            assert b"done" == await ask(reader, writer, b"x")
-        writer.close()
-    assert [0] * 5 == held
+        async with serving(empty_region) as (_server, port):
+            reader, writer = await open_stream(port)
+            for _ in range(5):
+                assert b"done" == await ask(reader, writer, b"x")
+            writer.close()
+        assert [0] * 5 == held
 
 
 async def test_shutdown_answers_what_is_owed_and_reads_no_more() -> None:

@@ -33,6 +33,7 @@ from kalda.runtime.clock import ManualClock
 from kalda.storage.file_records import FileSlice
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
+from tests.runtimes import rules_without_followers
 from tests.unit.storage import log_fixtures
 from tests.unit.storage.log_fixtures import NOW_MS, PARTITION, batch
 
@@ -63,7 +64,7 @@ class Replica:
 
     def _forget_roles(self) -> None:
         clock = self.broker.clock
-        self.partition = Partition(PARTITION, TOPIC_ID, self.id, self.broker.log)
+        self.partition = Partition(PARTITION, TOPIC_ID, self.id, self.broker.log, rules_without_followers())
         self.is_leader = False
         self.epoch = -1
         self.isr: set[int] = set()

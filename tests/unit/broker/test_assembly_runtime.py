@@ -4,12 +4,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from kalda.broker.assembly import BrokerParts, assemble
 from kalda.broker.server import BrokerServer
 from kalda.common.types import random_uuid
+from kalda.net.peer.peer_connection import DialOptions
 from kalda.runtime.clock import ManualClock
+from kalda.runtime.network import Stream, StreamListener
 from kalda.runtime.runtime import Runtime
+from kalda.runtime.system.network import SystemNetwork
 from kalda.settings import BrokerConfig
 from tests.runtimes import runtime_with, seeded
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
@@ -66,7 +72,7 @@ async def test_brokers_with_the_same_seed_draw_the_same_ids(tmp_path: Path) -> N
     assert not any(one == another for one, another in zip(first, other, strict=True))
 
 
-async def test_every_part_has_the_clock_of_the_runtime(tmp_path: Path) -> None:
+async def test_every_part_has_the_ports_of_the_runtime(tmp_path: Path) -> None:
     runtime = runtime_with(clock=ManualClock())
     async with assembled(tmp_path, runtime) as parts:
         context, services = parts.context, parts.services
@@ -78,5 +84,34 @@ async def test_every_part_has_the_clock_of_the_runtime(tmp_path: Path) -> None:
             services.topic_admin._clock,
             services.access.delegation_tokens._clock,
         ]
+        assert runtime.network is parts.server._network
         assert runtime.file_system is resources.file_system
         assert runtime.background is resources.executor
+
+
+async def test_a_broker_listens_and_dials_over_its_network(tmp_path: Path) -> None:
+    network = Recording()
+    async with assembled(tmp_path, runtime_with(network=network)) as parts:
+        await parts.listeners.bind()
+        (port,) = parts.listeners._ports.values()
+        with pytest.raises(ConnectionError):
+            await parts.context.dialer.dial(
+                "127.0.0.1", port, DialOptions(client_id="", timeout_seconds=0.01)
+            )
+        await parts.server.close(0.0)
+    assert [("listen", 0), ("connect", port)] == network.calls
+
+
+class Recording(SystemNetwork):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    async def listen(self, host: str, port: int, **options: Any) -> StreamListener:
+        self.calls.append(("listen", port))
+        return await super().listen(host, port, **options)
+
+    async def connect(self, host: str, port: int, **options: Any) -> Stream:
+        self.calls.append(("connect", port))
+        raise ConnectionRefusedError(f"{host} takes no connection here")

@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from types import GeneratorType
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 
 from kalda.broker.requests.handlers import describe_cluster, describe_topic_partitions, metadata
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import STEPS_AT_ONCE, first_turn
+from kalda.common.turns import STEPS_AT_ONCE, Steps, first_turn
 from kalda.common.types import ZERO_UUID
 from kalda.protocol import codec
 from kalda.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -26,6 +26,8 @@ from kalda.protocol.messages.describe_topic_partitions import (
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.unit.broker.admin_fakes import AdminHarness, broker, context
 from tests.unit.broker.handler_parts import finished
+
+T = TypeVar("T")
 
 INT32_MIN = -(2**31)
 ALL_TOPIC_OPERATIONS = 3576
@@ -385,3 +387,52 @@ def test_many_names_take_many_turns(harness: AdminHarness) -> None:
     assert isinstance(steps, MetadataResponse)
     assert 5_000 == len(steps.topics)
     assert 32 * STEPS_AT_ONCE >= max(after - before for before, after in itertools.pairwise([0, *counts]))
+
+
+def in_turns(answer: T | Steps[T]) -> T:
+    """Return what a handler answers, which must take more than one turn."""
+    is_steps = isinstance(answer, GeneratorType)
+    assert is_steps, "it was answered in one turn"
+    return finished(answer)
+
+
+@pytest.mark.parametrize("version", [0, 12])
+def test_a_topic_of_many_partitions_takes_turns(harness: AdminHarness, version: int) -> None:
+    """Its partitions cost time, not its name; a kept answer takes turns too, to be encoded in turns."""
+    harness.add_topic("many", partitions=5_000)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="many")], allow_auto_topic_creation=False)
+    for _ in range(2):
+        response = metadata.handle(harness.metadata_parts, request, context(version))
+        [topic] = cast(MetadataResponse, in_turns(response)).topics
+        assert list(range(5_000)) == [each.partition_index for each in topic.partitions]
+
+
+def test_a_topic_that_changes_while_its_answer_is_made_is_not_kept(harness: AdminHarness) -> None:
+    harness.add_topic("many", partitions=5_000)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="many")], allow_auto_topic_creation=False)
+    begun = metadata.handle(harness.metadata_parts, request, context(12))
+    harness.add_topic("many", partitions=5_001)
+    finished(begun)
+    answer = metadata.handle(harness.metadata_parts, request, context(12))
+    [topic] = cast(MetadataResponse, finished(answer)).topics
+    assert 5_001 == len(topic.partitions)
+
+
+def test_a_page_of_many_partitions_takes_turns(harness: AdminHarness) -> None:
+    harness.add_topic("many", partitions=500)
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="many")], response_partition_limit=400)
+    page = describe_topic_partitions.handle(harness.cache, harness.config, request, context(0))
+    response = in_turns(page)
+    assert [("many", list(range(400)))] == shape(response)
+    assert Cursor(topic_name="many", partition_index=400) == response.next_cursor
+
+
+def test_many_names_are_sorted_in_turns(harness: AdminHarness) -> None:
+    """Each once, from the cursor on, however they are mixed."""
+    asked = [f"topic-{number * 7919 % 3000:04}" for number in range(3_000)]
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in [*asked, *asked]],
+        cursor=Cursor(topic_name="topic-1000", partition_index=0),
+    )
+    page = describe_topic_partitions.handle(harness.cache, harness.config, request, context(0))
+    assert sorted(asked)[1000:] == [topic.name for topic in in_turns(page).topics]

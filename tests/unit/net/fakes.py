@@ -2,6 +2,7 @@
 
 import logging
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,10 +21,13 @@ class FakeSocket:
         self.sent = bytearray()
         self.sends: list[int] = []
         """The size of each successful send."""
-        self.file_sends: list[int] = []
         self.room = 1 << 30
         """Bytes that the peer's side still takes."""
         self.is_closed = False
+        self.file_sends: list[int] = []
+        """The size of each piece of a file."""
+
+    MORE = 0x8000
 
     def fileno(self) -> int:
         return 99
@@ -41,21 +45,9 @@ class FakeSocket:
         return count
 
     def has_ended(self) -> bool:
-        return bool(self.incoming) and self.incoming[0] == b""
+        return bool(self.incoming) and not self.incoming[0]
 
-    def send_more(self, data: bytes | memoryview) -> int:
-        return self.send(data)
-
-    def send_file(self, file: "Region", position: int, size: int) -> int:
-        if not self.room:
-            raise BlockingIOError
-        data = file.read_at(min(size, self.room), position)
-        self.room -= len(data)
-        self.sent += data
-        self.file_sends.append(len(data))
-        return len(data)
-
-    def send(self, data: bytes | memoryview) -> int:
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
         if not self.room:
             raise BlockingIOError
         count = min(len(data), self.room)
@@ -66,6 +58,15 @@ class FakeSocket:
 
     def sendmsg(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
         return self.send(b"".join(buffers))
+
+    def send_file(self, file: "Region", position: int, size: int) -> int:
+        if not self.room:
+            raise BlockingIOError
+        data = file.read_at(min(size, self.room), position)
+        self.room -= len(data)
+        self.sent += data
+        self.file_sends.append(len(data))
+        return len(data)
 
     def close(self) -> None:
         self.is_closed = True
@@ -91,6 +92,9 @@ class FakeLoop:
         self.writer: Callable[[], None] | None = None
         self.soon: list[Callable[[], None]] = []
         self.later: list[FakeTimer] = []
+
+    def time(self) -> float:
+        return time.monotonic()
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Any:
         self.later.append(FakeTimer(delay, callback))
@@ -148,9 +152,6 @@ class Region:
     @property
     def file(self) -> Any:
         return self
-
-    def fileno(self) -> int:
-        raise AssertionError("a fake file has no descriptor")
 
     def read_at(self, size: int, position: int) -> bytes:
         start = position - self.position

@@ -13,7 +13,7 @@ from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import SPARE_BUFFERS_MAX, ReceiveBuffers
 from kalda.net.reply import NO_REPLY, Chunk, PieceSource, Ticket
 from kalda.net.socket_connection import READ_BYTES_MAX
-from tests.unit.net.fakes import Harness, Region, framed
+from tests.unit.net.fakes import FakeLoop, Harness, Region, framed
 
 
 def echo(connection: Connection, frame: memoryview) -> None:
@@ -59,7 +59,7 @@ class Pieces(PieceSource):
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine must not end a turn early."""
-    monkeypatch.setattr(connection_module, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(FakeLoop, "time", lambda _: 100.0)
 
 
 @pytest.fixture(params=[0, 100, READ_BYTES_MAX])
@@ -446,8 +446,11 @@ class TestPartialSends:
         replies.append([b"header", Region(b"f" * 20, position=7), b"tail"])
         harness.receive(framed(b"a"))
         assert b"header" + b"f" * 20 + b"tail" == harness.take_sent()
-        file_sends = harness.socket.file_sends
-        assert ([], [30]) == (file_sends, harness.socket.sends) if small else [20] == file_sends
+        assert (
+            ([], [30]) == (harness.socket.file_sends, harness.socket.sends)
+            if small
+            else [20] == harness.socket.file_sends
+        )
 
     def test_piece_for_a_closed_connection_is_dropped(self) -> None:
         pieces = Pieces([b"abc"], 0)
@@ -580,7 +583,7 @@ class TestBounds:
     def test_turn_of_costly_requests_ends_by_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Ten clients with 64 requests of a millisecond each made another one wait for 540 ms."""
         now = 100.0
-        monkeypatch.setattr(connection_module, "monotonic", lambda: now)
+        monkeypatch.setattr(FakeLoop, "time", lambda _: now)
         handled: list[bytes] = []
 
         def handle(connection: Connection, frame: memoryview) -> None:

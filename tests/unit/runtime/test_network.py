@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kalda.runtime.network import Listener, Network, Stream, readers_of
+from kalda.runtime.network import Network, Stream, StreamListener, readers_of, receive, send_all
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.runtime.system.network import SYSTEM_NETWORK
 
 NETWORK: Network = SYSTEM_NETWORK
 
 
-async def readable(stream: Stream | Listener) -> None:
+async def readable(stream: Stream | StreamListener) -> None:
     """Return when the loop finds something to read or to accept."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
@@ -63,7 +63,7 @@ async def test_bytes_arrive_in_order_by_every_way_to_send() -> None:
     with pytest.raises(BlockingIOError):
         theirs.recv_into(bytearray(1))
     assert 3 == ours.send(b"one")
-    assert 3 == ours.send_more(b"two")
+    assert 3 == ours.send(b"two", ours.MORE)
     sent = ours.sendmsg([b"", b"three", memoryview(b"four")])
     assert sent in (5, 9)
     expected = b"onetwothreefour"[: 6 + sent]
@@ -140,3 +140,17 @@ async def test_a_port_in_use_cannot_be_bound() -> None:
     with pytest.raises(OSError, match="in use"):
         await NETWORK.listen("127.0.0.1", listener.port)
     listener.close()
+
+
+async def test_what_does_not_fit_is_sent_when_the_peer_has_received() -> None:
+    ours, theirs = await connected()
+    data = os.urandom(3_000_000)
+    sending = asyncio.create_task(send_all(ours, data))
+    found = bytearray()
+    while len(found) < len(data):
+        found += await receive(theirs, 100_000)
+    await sending
+    assert data == found
+    ours.close()
+    assert b"" == await receive(theirs, 10)
+    theirs.close()

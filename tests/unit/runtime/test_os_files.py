@@ -68,6 +68,16 @@ def test_what_is_no_regular_file_is_refused(
     assert not (directory.parent / "absent").exists()
 
 
+@pytest.mark.parametrize("action", ["open", "create", "lock"])
+def test_what_would_be_written_must_have_no_other_links(action: str, directory: Path, victim: Path) -> None:
+    """A hard link to a file elsewhere looks like a file; recovery cut the victim to nothing."""
+    path = directory / "00000000000000000000.log"
+    path.hardlink_to(victim)
+    with pytest.raises(FileKindError, match="Is one of 2 hard links to a file, not a file of its own"):
+        ACTIONS[action](str(path))
+    assert CONTENT == FILES.read(str(path))
+
+
 @pytest.mark.parametrize("left", ["00.checkpoint.tmp", "00.checkpoint"])
 def test_replaced_file_takes_the_place_of_a_link(left: str, directory: Path, victim: Path) -> None:
     (directory / left).symlink_to(victim)
@@ -109,3 +119,15 @@ def test_times_and_sizes_are_those_of_a_link_itself(directory: Path, victim: Pat
     assert {"link", "loop"} == entries.keys()
     assert 5_000 == entries["link"].modified_ms
     assert not entries["link"].is_directory
+
+
+def test_bytes_are_read_into_memory_of_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"0123456789")
+    file = OsFileSystem().open(str(path))
+    buffer = bytearray(b"......")
+    assert 4 == file.read_into(memoryview(buffer)[1:5], 3)
+    assert b".3456." == buffer
+    assert 2 == file.read_into(buffer, 8)
+    assert b"89456." == buffer
+    assert 0 == file.read_into(buffer, 10)

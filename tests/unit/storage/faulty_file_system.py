@@ -31,6 +31,11 @@ class FaultyFile:
         self._system.act("read", self._path)
         return bytes(self._node.content[position : position + size])
 
+    def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        data = self.read_at(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
     def write_at(self, data: Buffer, position: int) -> int:
         self._system.act("write", self._path)
         taken = self._system.take_space(len(data), max(0, position + len(data) - len(self._node.content)))

@@ -34,6 +34,11 @@ class MemoryFile:
     def read_at(self, size: int, position: int) -> bytes:
         return bytes(self._inode.data[position : position + size])
 
+    def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+        data = self.read_at(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
     def write_at(self, data: Buffer, position: int) -> int:
         self._filesystem.on_change("write")
         # Only what makes the file longer takes room.

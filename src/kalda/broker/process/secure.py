@@ -28,6 +28,7 @@ from kalda.broker.process.config import DEFAULT_HOST
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.scram_users import USERS, set_scram_user
 from kalda.common.sanitizer import sanitize
+from kalda.runtime.system.named_file import read_named_file
 from kalda.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.tls.certificates import identity_of
@@ -85,11 +86,9 @@ def prepare(directory: Path, properties: Mapping[str, str]) -> SecureCluster:
     is_new = not home.exists()
     if is_new:
         _make_home(home)
-    authority = CertificateAuthority(
-        Certificate((home / "ca-key.pem").read_bytes(), (home / AUTHORITY_FILE).read_bytes())
-    )
+    authority = CertificateAuthority(Certificate(_read(home / "ca-key.pem"), _read(home / AUTHORITY_FILE)))
     _renew(home, authority)
-    users: dict[str, str] = json.loads((home / "users.json").read_text())
+    users: dict[str, str] = json.loads(_read(home / "users.json"))
     settings = {**_settings(home, users[BROKER]), **properties}
     write_private(home / SETTINGS_FILE, properties_text(settings))
     authority_file, client_file = home.parent / AUTHORITY_FILE, home.parent / CLIENT_FILE
@@ -104,7 +103,7 @@ def write_bootstrap(client_file: Path, bootstrap: str) -> None:
     """Write the addresses of the brokers into `client.properties`; the ports may differ from those before."""
     line = f"{_BOOTSTRAP}={bootstrap}"
     try:
-        lines = client_file.read_text().splitlines()
+        lines = _read(client_file).decode().splitlines()
         others = [each for each in lines if each.partition("=")[0].strip() != _BOOTSTRAP]
         if line not in lines:
             write_private(client_file, "\n".join([*others, line, ""]))
@@ -150,6 +149,10 @@ def open_doors(zookeeper: str, configs: Iterable[BrokerConfig]) -> str:
     return f"without a login can be used: {'; '.join(doors)}"
 
 
+def _read(path: Path) -> bytes:
+    return read_named_file(str(path), wait_seconds=0)
+
+
 def _make_home(home: Path) -> None:
     new = home.with_name("security.new")
     shutil.rmtree(new, ignore_errors=True)
@@ -166,7 +169,7 @@ def _renew(home: Path, authority: CertificateAuthority) -> None:
     """Make the brokers' certificate if there is none, or it expires soon or lacks a name."""
     path, now, names = home / KEY_STORE_FILE, datetime.now(UTC), _names()
     if path.exists():
-        identity = identity_of(path.read_bytes())
+        identity = identity_of(_read(path))
         has_names = {_alternative(name) for name in names} <= identity.alternative_names
         if has_names and datetime.fromisoformat(identity.expires) - now > _RENEWED_BEFORE:
             return

@@ -25,7 +25,6 @@ from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, UUID, ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.runtime.system.clock import SystemClock
 from kalda.storage.log_config import INT64_MAX
 from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
@@ -36,9 +35,6 @@ NO_EPOCH: Final = -1
 """The leader epoch in a request that names none; any other value is compared, also one below zero."""
 DEBUGGING_REPLICA_ID: Final = -2
 """The replica id of a reader that wants the data of the replica it asks, whether that leads or not."""
-
-_WITHOUT_FOLLOWERS: Final = ReplicationRules(SystemClock(), 30.0, lambda _: False)
-"""For a partition that never has followers."""
 
 
 class Partition:
@@ -77,7 +73,7 @@ class Partition:
         topic_id: UUID,
         broker_id: int,
         log: UnifiedLog,
-        rules: ReplicationRules = _WITHOUT_FOLLOWERS,
+        rules: ReplicationRules,
         topic_metrics: BrokerTopicMetrics | None = None,
     ) -> None:
         self.topic_partition: Final = topic_partition

@@ -66,6 +66,7 @@ class RequestContext:
         "parked_at",
         "pays_for_response",
         "received_at",
+        "takes_turns",
         "throttle_seconds",
         "ticket",
         "topic_ids",
@@ -99,6 +100,8 @@ class RequestContext:
         """The decoded request; None while it is not decoded, as in a raw handler."""
         self.large: LargeRequest | None = None
         """Set if the request is decoded, handled and answered in turns."""
+        self.takes_turns = False
+        """Whether the handler took turns, so that the response may be large although the request is not."""
         self.parked_at = 0.0
         """Monotonic seconds at which the request began to wait; 0 if it did not."""
         self.busy_seconds = 0.0

@@ -280,6 +280,7 @@ class Dispatcher:
         if isinstance(result, GeneratorType):
             # The next request must not overtake this one; Kafka's broker handles them one at a time.
             connection.hold_frames()
+            context.takes_turns = True
             self._wait(context, self._run_in_turns(context, result))
         elif isinstance(result, Pending):
             _end_work(context)
@@ -350,8 +351,8 @@ class Dispatcher:
                 if isinstance(response, GeneratorType):
                     self._wait(context, self._run_in_turns(context, response))
                     return
-            if context.large is not None and response is not None:
-                self._encode_large(context, response)
+            if response is not None and (context.takes_turns or context.large is not None):
+                self._encode_in_turns(context, response)
                 return
             reply = self._encode(context, response)
         except Exception as failure:
@@ -489,10 +490,12 @@ class Dispatcher:
         context.ticket.on_abandoned = large.end
         self._respond(context, self._call(context))
 
-    def _encode_large(self, context: RequestContext, response: object) -> None:
+    def _encode_in_turns(self, context: RequestContext, response: object) -> None:
         encoding = _turns_of(context).run(self._encode_in_steps(context, response))
-        assert context.large is not None, f"{context.api.title} is not a large request"
-        context.ticket.on_abandoned = partial(_abandon, encoding, context.large)
+        large = context.large
+        context.ticket.on_abandoned = (
+            encoding.abandon if large is None else partial(_abandon, encoding, large)
+        )
         encoding.add_done(partial(self._on_encoded, context))
 
     def _on_encoded(self, context: RequestContext, done: "Pending[RawReply | None]") -> None:

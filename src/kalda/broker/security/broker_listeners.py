@@ -18,7 +18,6 @@ from kalda.common.backoff import jittered
 from kalda.common.config_def import ConfigError, UpdateMode
 from kalda.net.server import Server
 from kalda.runtime.runtime import Runtime
-from kalda.runtime.system.bound_socket import probe
 from kalda.settings import BrokerConfig, ListenerConfig
 from kalda.settings.broker_config import LISTENER_PREFIX, find_key
 from kalda.zookeeper.errors import ZooKeeperError
@@ -109,7 +108,7 @@ class BrokerListeners:
                 self._require_unchanged(trial, listener)
             elif listener.port and listener.port not in own_ports:
                 try:
-                    probe(listener.host, listener.port)
+                    self._runtime.network.probe(listener.host, listener.port)
                 except OSError as error:
                     raise ConfigError(
                         "listeners", f"`listeners`: {listener} cannot be used: {error.strerror or error}"

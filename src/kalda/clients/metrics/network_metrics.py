@@ -106,6 +106,8 @@ def add_loop_thread(metrics: ClientMetrics, group: str, thread_id: int | None = 
         # Its threads are none of the system's, which has no clock for them.
         return
     processor_seconds = thread_clock(threading.get_ident() if thread_id is None else thread_id)
+    if processor_seconds is None:
+        return
     started = metrics.now()
     busy_at_start = processor_seconds()
 

@@ -6,13 +6,14 @@ group clients handle. Decisions are made by the shard's protocols, not here. Kaf
 ``GroupCoordinatorService``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
+from kalda.common.turns import Steps
 from kalda.coordinator.group import offset_operations
 from kalda.coordinator.group.classic.join import Requester
 from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
@@ -227,19 +228,17 @@ class GroupCoordinator:
         return sum(self.runtime.shard(number).offsets.count for number in self._active())
 
     def list_groups(
-        self, states: Sequence[str], types: Sequence[str]
-    ) -> Pending[tuple[ErrorCode, list[ListedGroup]]]:
-        """List groups by state and type, ignoring case; empty lists stand for all.
+        self, states: Set[str], types: Set[str]
+    ) -> Steps[Pending[tuple[ErrorCode, list[ListedGroup]]]]:
+        """List groups by state and type, in lowercase; empty sets stand for all. Each partition is a step.
 
         The error code reports partitions that are being loaded.
         """
-        wanted_states = frozenset(state.strip().lower() for state in states)
-        wanted_types = frozenset(kind.strip().lower() for kind in types)
         loading = PartitionState.LOADING in self.runtime.states().values()
-        reads = [
-            self.runtime.read(number, lambda shard: list_groups(shard, wanted_states, wanted_types))
-            for number in self._active()
-        ]
+        reads = []
+        for number in self._active():
+            yield
+            reads.append(self.runtime.read(number, lambda shard: list_groups(shard, states, types)))
 
         def combine(done: list[Pending[list[ListedGroup]]]) -> tuple[ErrorCode, list[ListedGroup]]:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE

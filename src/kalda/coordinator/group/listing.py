@@ -1,5 +1,6 @@
 """Answers ListGroups and DescribeGroups for the groups of one shard."""
 
+from collections.abc import Set
 from typing import Final
 
 from kalda.common.errors import ErrorCode
@@ -12,9 +13,7 @@ NOT_FOUND_FROM: Final = 6
 """The version of DescribeGroups from which an unknown group is an error (KIP-1043); before, it is Dead."""
 
 
-def list_groups(
-    shard: GroupShardState, wanted_states: frozenset[str], wanted_types: frozenset[str]
-) -> list[ListedGroup]:
+def list_groups(shard: GroupShardState, wanted_states: Set[str], wanted_types: Set[str]) -> list[ListedGroup]:
     """Return the groups in one of the states and of one of the types; empty sets stand for all.
 
     Both are in lowercase.

@@ -35,7 +35,8 @@ from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
 from kalda.protocol.wire_format import Buffer
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import address_text
+from kalda.runtime.network import Network, address_text
+from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.security.sasl.mechanism import SaslClient
 from kalda.security.tls.client import TlsClient
 
@@ -123,6 +124,7 @@ class BrokerConnection(StreamConnection):
         on_closed: Callable[["BrokerConnection"], None] | None = None,
         on_read: Callable[[], object] | None = None,
         finds_tls: bool = False,
+        network: Network = SYSTEM_NETWORK,
     ) -> Self:
         """Connect, with TLS and a login if they are given, and agree on versions within `timeout_seconds`.
 
@@ -146,6 +148,7 @@ class BrokerConnection(StreamConnection):
                     timeout_seconds=timeout_seconds,
                     send_buffer_bytes=send_buffer_bytes,
                     receive_buffer_bytes=receive_buffer_bytes,
+                    network=network,
                 )
                 connection = cls(stream, peer, client_id, on_closed=on_closed, on_read=on_read)
                 try:
@@ -157,7 +160,7 @@ class BrokerConnection(StreamConnection):
                 except BaseException as error:
                     connection.close()
                     if finds_tls and tls is None and not connection.bytes_received:
-                        await _check_tls(error, host, port, has_login=login is not None)
+                        await _check_tls(error, host, port, network, has_login=login is not None)
                     raise
         except TimeoutError:
             raise RequestTimedOutError(f"no connection to {peer} within {timeout_seconds:g} s") from None
@@ -385,11 +388,13 @@ class BrokerConnection(StreamConnection):
         assert due == count, f"{self.peer}: {due} responses are due, {count} are awaited"
 
 
-async def _check_tls(failure: BaseException, host: str, port: int, *, has_login: bool) -> None:
+async def _check_tls(
+    failure: BaseException, host: str, port: int, network: Network, *, has_login: bool
+) -> None:
     """Raise `TlsError` if the listener that ended a plaintext connection speaks TLS."""
     if not isinstance(failure, BrokerConnectionError):
         return
-    if await speaks_tls(host, port, timeout_seconds=_TLS_PROBE_SECONDS):
+    if await speaks_tls(host, port, timeout_seconds=_TLS_PROBE_SECONDS, network=network):
         found, needed = ("SASL_PLAINTEXT", "SASL_SSL") if has_login else ("PLAINTEXT", "SSL, or SASL_SSL")
         raise TlsError(
             f"{address_text(host, port)} speaks TLS, but this client does not: `security.protocol`={found}; "

@@ -18,6 +18,7 @@ from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.http_document import TIMEOUT_SECONDS, DocumentError, read_document
 from kalda.runtime.system.clock import SystemClock, monotonic, sleep
+from kalda.runtime.system.named_file import read_named_file
 from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.bearer_token import (
     BearerToken,
@@ -167,7 +168,7 @@ class FileToken:
             SaslError: the file cannot be read.
         """
         try:
-            return self._path.read_text(encoding="utf-8")
+            return read_named_file(str(self._path), wait_seconds=0).decode("utf-8")
         except (OSError, ValueError) as error:
             raise SaslError(f"the token file {self._path} cannot be read: {error}") from None
 

@@ -1,20 +1,18 @@
 """Opens the byte stream of a connection to a broker: a socket, or TLS over one.
 
-`connect_stream` returns a `StreamSocket`, which a plain socket is. `TlsStream` looks the same to its owner:
+`connect_stream` returns a `StreamSocket`, which a `Stream` is. `TlsStream` looks the same to its owner:
 non-blocking, watched by its descriptor. Unlike a socket it may have received bytes that the descriptor does
 not announce, so an owner that stops reading early must ask `TlsStream.has_input`. Clients of brokers, brokers
 and clients of ZooKeeper use the same streams, through `StreamConnection`.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kalda.net.client.client_errors import TlsError
 from kalda.protocol.wire_format import Buffer
-from kalda.runtime.network import address_text
-from kalda.runtime.system.connect import connect_socket
-from kalda.runtime.system.stream import SocketStream
+from kalda.runtime.network import Network, Stream, address_text, receive, send_all
+from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 from kalda.security.tls.client import TlsClient
 
@@ -55,8 +53,9 @@ async def connect_stream(
     timeout_seconds: float,
     send_buffer_bytes: int = -1,
     receive_buffer_bytes: int = -1,
+    network: Network = SYSTEM_NETWORK,
 ) -> StreamSocket:
-    """Connect and, with `tls`, complete the handshake; see `connect_socket`.
+    """Connect and, with `tls`, complete the handshake; see `Network.connect`.
 
     The caller bounds the time: the handshake has no limit of its own.
 
@@ -65,7 +64,7 @@ async def connect_stream(
         TimeoutError: the time is up.
         TlsError: the handshake failed.
     """
-    sock = await connect_socket(
+    stream = await network.connect(
         host,
         port,
         timeout_seconds=timeout_seconds,
@@ -73,21 +72,20 @@ async def connect_stream(
         receive_buffer_bytes=receive_buffer_bytes,
     )
     if tls is None:
-        return sock
+        return stream
     try:
         channel = TlsChannel(tls.context, server_hostname=host, is_server=False)
-        await _shake_hands(sock, channel)
+        await _shake_hands(stream, channel)
     except TlsChannelError as error:
-        sock.close()
+        stream.close()
         raise TlsError(f"the TLS handshake with {address_text(host, port)} failed: {error}") from None
     except BaseException:
-        sock.close()
+        stream.close()
         raise
-    return TlsStream(sock, channel)
+    return TlsStream(stream, channel)
 
 
-async def _shake_hands(sock: SocketStream, channel: TlsChannel) -> None:
-    loop = asyncio.get_running_loop()
+async def _shake_hands(stream: Stream, channel: TlsChannel) -> None:
     failure: TlsChannelError | None = None
     is_complete = False
     while not is_complete:
@@ -96,11 +94,11 @@ async def _shake_hands(sock: SocketStream, channel: TlsChannel) -> None:
         except TlsChannelError as error:
             failure = error
         if output := channel.take_output():
-            await loop.sock_sendall(sock, output)
+            await send_all(stream, output)
         if failure is not None:
             raise failure
         if not is_complete:
-            received = await loop.sock_recv(sock, _RECEIVE_BYTES)
+            received = await receive(stream, _RECEIVE_BYTES)
             if not received:
                 raise TlsChannelError(
                     "the broker closed the connection; does this listener use TLS, and accept this client's "
@@ -112,10 +110,10 @@ async def _shake_hands(sock: SocketStream, channel: TlsChannel) -> None:
 class TlsStream:
     """A connected socket with an established TLS channel."""
 
-    __slots__ = ("_accepted", "_channel", "_is_ended", "_sealed", "_socket")
+    __slots__ = ("_accepted", "_channel", "_is_ended", "_sealed", "_stream")
 
-    def __init__(self, sock: SocketStream, channel: TlsChannel) -> None:
-        self._socket: Final = sock
+    def __init__(self, stream: Stream, channel: TlsChannel) -> None:
+        self._stream: Final = stream
         self._channel: Final = channel
         # Encrypted bytes that the kernel did not take, and of how many bytes of the caller's they are. The
         # caller sends those bytes again, as after any BlockingIOError, and `_accepted` is the answer then.
@@ -124,8 +122,8 @@ class TlsStream:
         self._is_ended = False
 
     def fileno(self) -> int:
-        """Return the socket's descriptor."""
-        return self._socket.fileno()
+        """Return the descriptor of the stream below."""
+        return self._stream.fileno()
 
     @property
     def has_input(self) -> bool:
@@ -160,7 +158,7 @@ class TlsStream:
 
     def _receive(self) -> bool:
         """Take bytes from the socket; return False at its end."""
-        received = self._socket.recv(_RECEIVE_BYTES)
+        received = self._stream.recv(_RECEIVE_BYTES)
         if received:
             self._channel.receive(received)
         return bool(received)
@@ -198,7 +196,7 @@ class TlsStream:
         """Send encrypted bytes; return whether the kernel took all."""
         sealed = self._sealed or self._channel.take_output()
         try:
-            sent = self._socket.send(sealed)
+            sent = self._stream.send(sealed)
         except (BlockingIOError, InterruptedError):
             sent = 0
         self._sealed = memoryview(sealed)[sent:] if sent < len(sealed) else b""
@@ -217,4 +215,4 @@ class TlsStream:
             except OSError as error:
                 # The peer is gone, which is why most connections are closed.
                 del error
-        self._socket.close()
+        self._stream.close()

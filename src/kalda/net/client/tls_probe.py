@@ -5,7 +5,8 @@ import contextlib
 import ssl
 from typing import Final
 
-from kalda.runtime.system.connect import connect_socket
+from kalda.runtime.network import Network, receive, send_all
+from kalda.runtime.system.network import SYSTEM_NETWORK
 
 _RECORD_TYPES: Final = frozenset((21, 22))
 """Alert and handshake: what a server's first TLS record can be."""
@@ -16,7 +17,9 @@ _HEADER_BYTES: Final = 2
 """The bytes of the first record that are looked at: its type, and the major version."""
 
 
-async def speaks_tls(host: str, port: int, *, timeout_seconds: float) -> bool:
+async def speaks_tls(
+    host: str, port: int, *, timeout_seconds: float, network: Network = SYSTEM_NETWORK
+) -> bool:
     """Return whether a listener answers a TLS greeting with TLS; False if it does not answer in time.
 
     Nothing is verified and nothing of the client is sent: the connection ends after the first answer.
@@ -26,15 +29,14 @@ async def speaks_tls(host: str, port: int, *, timeout_seconds: float) -> bool:
     channel = context.wrap_bio(ssl.MemoryBIO(), greeting, server_hostname=host)
     with contextlib.suppress(ssl.SSLWantReadError):
         channel.do_handshake()
-    loop = asyncio.get_running_loop()
     answer = b""
     try:
         async with asyncio.timeout(timeout_seconds):
-            sock = await connect_socket(host, port, timeout_seconds=timeout_seconds)
-            with sock:
-                await loop.sock_sendall(sock, greeting.read())
+            stream = await network.connect(host, port, timeout_seconds=timeout_seconds)
+            with contextlib.closing(stream):
+                await send_all(stream, greeting.read())
                 while len(answer) < _HEADER_BYTES:
-                    received = await loop.sock_recv(sock, _HEADER_BYTES - len(answer))
+                    received = await receive(stream, _HEADER_BYTES - len(answer))
                     if not received:
                         return False
                     answer += received

@@ -9,6 +9,8 @@ from typing import Final, Protocol
 from kalda.net.client.client_errors import ClientError
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.runtime.network import Network
+from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.security.tls.client import TlsClient
 
 
@@ -24,7 +26,10 @@ class Dialer(Protocol):
 
 
 class TcpDialer:
-    """Dials over TCP."""
+    """Dials over a network."""
+
+    def __init__(self, network: Network = SYSTEM_NETWORK) -> None:
+        self._network: Final = network
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection, over TLS and with a login if the options say so, and agree on versions.
@@ -41,6 +46,7 @@ class TcpDialer:
                 receive_buffer_bytes=options.receive_buffer_bytes,
                 tls=options.tls,
                 login=options.login,
+                network=self._network,
             )
         except ClientError as error:
             raise ConnectionError(str(error)) from error

@@ -48,6 +48,8 @@ _STREAM_OPTIONS: Final = (
     "maxTriggerDelay",
     "maxBytesPerTrigger",
 )
+_TASK_OPTIONS: Final = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
+"""Options that cut ranges; those of a refill are cut already, and each one is a task."""
 
 
 class RefillError(ValueError):
@@ -232,7 +234,7 @@ class Refill:
 
     def _frame(self, session: "SparkSession", ranges: tuple[OffsetRange, ...]) -> "DataFrame":
         """Return the records of the ranges, for a transform that Spark executes."""
-        left_out = {name.lower() for name in _STREAM_OPTIONS}
+        left_out = {name.lower() for name in (*_STREAM_OPTIONS, *_TASK_OPTIONS)}
         options = {name: value for name, value in self._plan.options.items() if name.lower() not in left_out}
         assigned: dict[str, list[int]] = {}
         for each in ranges:
@@ -243,5 +245,6 @@ class Refill:
             "assign": json.dumps(assigned),
             "startingOffsets": json.dumps(to_spark_offset(starts)),
             "endingOffsets": json.dumps(to_spark_offset(ends)),
+            "minPartitions": "1",  # without it the source joins short ranges to one task
         }
         return session.read.format("kalda").options(**options).load()

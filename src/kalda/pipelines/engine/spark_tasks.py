@@ -165,7 +165,13 @@ class FunctionTask:
             before = good_rows(batch)
             after, _ = apply_steps(before, (self.step,))
             places = pc.index_in(batch.column(OFFSET), after.column(OFFSET_COLUMN))
-            fields = [after.column(field.name).cast(field.type).take(places) for field in self.schema]
+            # Without a good row the step does not run, and its columns are not there.
+            fields = [
+                after.column(field.name).cast(field.type).take(places)
+                if after.num_rows
+                else pa.nulls(batch.num_rows, field.type)
+                for field in self.schema
+            ]
             stays = places.is_valid()
             row = pa.StructArray.from_arrays(fields, fields=list(self.schema), mask=pc.invert(stays))
             dropped = pc.and_(good, pc.invert(stays))

@@ -46,7 +46,7 @@ from kalda.pipelines.tables.partitions import (
 from kalda.pipelines.tables.progress import NO_PROGRESS, QueryProgress
 from kalda.pipelines.tables.reading import inexact_columns, read_file
 from kalda.pipelines.tables.schemas import Evolution, EvolutionRules, evolve, table_schema
-from kalda.pipelines.tables.storage import FoundFile, TableStorage
+from kalda.pipelines.tables.storage import HIDDEN_PREFIXES, FoundFile, TableStorage
 from kalda.pipelines.tables.writer import (
     STAGING,
     ParquetTaskWriter,
@@ -138,7 +138,8 @@ class ParquetTable:
         """Open a table; `now_ms` is the wall clock in milliseconds.
 
         Raises:
-            TableSpecError: The spec has mode upsert's keys, or a wrong `partition_by`.
+            TableSpecError: The spec has mode upsert's keys, or a wrong `partition_by`, such as a column whose
+                directories engines pass over.
         """
         if spec.keys:
             raise TableSpecError(
@@ -149,6 +150,12 @@ class ParquetTable:
         self.storage = TableStorage(spec.path, spec.options)
         self._now_ms = now_ms
         self._fields = parse_fields(spec.partition_by)
+        for field in self._fields:
+            if field.name.startswith(HIDDEN_PREFIXES):
+                raise TableSpecError(
+                    f"partition_by names {field.name!r}, which names directories of the plain Parquet table "
+                    f"{spec.table}, and engines pass over names that begin so; rename the column"
+                )
 
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last committed batch of a query, after finishing renames that a crash left."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Final
 
+from kalda.runtime.system.portable import PORTABLE
+
 monotonic: Final[Callable[[], float]] = (
     functools.partial(time.clock_gettime, time.CLOCK_MONOTONIC)
     if hasattr(time, "clock_gettime")
@@ -24,8 +26,13 @@ thread_time: Final = time.thread_time
 """Returns the processor seconds of the calling thread."""
 
 
-def thread_clock(thread_id: int) -> Callable[[], float]:
-    """Return a function for the processor seconds of a thread; it raises `OSError` once that has ended."""
+def thread_clock(thread_id: int) -> Callable[[], float] | None:
+    """Return a function for the processor seconds of a thread, or None where threads have no clocks (macOS).
+
+    The function raises `OSError` once the thread has ended.
+    """
+    if PORTABLE or not hasattr(time, "pthread_getcpuclockid"):
+        return None
     return functools.partial(time.clock_gettime, time.pthread_getcpuclockid(thread_id))
 
 

@@ -14,6 +14,7 @@ from kalda.runtime.filesystem import (
     File,
     FileKindError,
 )
+from kalda.runtime.system.portable import PORTABLE
 from kalda.runtime.system.regular_file import open_regular
 
 _sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
@@ -43,6 +44,20 @@ class OsFile:
     def read_at(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`."""
         return os.pread(self._descriptor, size, position)
+
+    if hasattr(os, "preadv") and not PORTABLE:
+
+        def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+            """Read from `position` without a copy in between."""
+            return os.preadv(self._descriptor, [buffer], position)
+
+    else:
+
+        def read_into(self, buffer: bytearray | memoryview, position: int) -> int:
+            """Read from `position` and copy."""
+            data = os.pread(self._descriptor, len(buffer), position)
+            buffer[: len(data)] = data
+            return len(data)
 
     def write_at(self, data: Buffer, position: int) -> int:
         """Write at `position`; may write fewer bytes than given."""

@@ -3,14 +3,14 @@
 import socket
 from typing import Final
 
-from kalda.runtime.network import Address, Listener, Stream
-from kalda.runtime.system.bound_socket import bound_socket
+from kalda.runtime.network import Address, Stream, StreamListener
+from kalda.runtime.system.bound_socket import bound_socket, probe
 from kalda.runtime.system.connect import canonical_addresses, connect_socket, on_daemon_thread
 from kalda.runtime.system.stream import SocketStream
 
 
 class SocketListener:
-    """A listening TCP socket as a `Listener`; its connections have TCP_NODELAY and keep-alive."""
+    """A listening TCP socket as a `StreamListener`; its connections have TCP_NODELAY and keep-alive."""
 
     __slots__ = ("_send_buffer_bytes", "_socket", "port")
 
@@ -24,7 +24,7 @@ class SocketListener:
         return self._socket.fileno()
 
     def accept_stream(self) -> tuple[Stream, Address]:
-        """Accept a connection; see `Listener`."""
+        """Accept a connection; see `StreamListener`."""
         accepted, address = self._socket.accept()
         stream = SocketStream(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
         try:
@@ -54,7 +54,7 @@ class SystemNetwork:
         backlog: int = 128,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
-    ) -> Listener:
+    ) -> StreamListener:
         """Bind and listen; see `Network`."""
         sock = await on_daemon_thread(
             lambda: bound_socket(host, port, receive_buffer_bytes=receive_buffer_bytes), f"bind {host}:{port}"
@@ -65,6 +65,10 @@ class SystemNetwork:
         except BaseException:
             sock.close()
             raise
+
+    def probe(self, host: str, port: int) -> None:
+        """Bind and close; see `Network`."""
+        probe(host, port)
 
     async def connect(
         self,

@@ -1,21 +1,25 @@
 """Opens regular files and nothing else, by a name under which others may have placed something else.
 
-A symbolic link under the name of a log file leads to a file elsewhere, which recovery would truncate; opening
-or reading a FIFO blocks for ever. A process with access to the data directory can place them, and a peer can
+A link under the name of a log file leads to a file elsewhere, which recovery would truncate; opening or
+reading a FIFO blocks for ever. A process with access to the data directory can place them, and a peer can
 send such a path.
 """
 
 import os
 import stat
+from typing import Final
 
 from kalda.runtime.filesystem import FileKindError
+
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_RDWR
 
 
 def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
     """Open a file and return its descriptor, which a child process does not inherit.
 
     Raises:
-        FileKindError: it is a symbolic link, a directory, a FIFO, a socket or a device.
+        FileKindError: it is a symbolic link, a directory, a FIFO, a socket or a device; or it is opened to be
+            written and has hard links elsewhere, whose content would change too.
         OSError: it cannot be opened.
     """
     try:
@@ -29,6 +33,9 @@ def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
     if kind is not None:
         os.close(descriptor)
         raise FileKindError(path, kind, "a regular file")
+    if flags & _WRITE_FLAGS and (links := os.fstat(descriptor).st_nlink) > 1:
+        os.close(descriptor)
+        raise FileKindError(path, f"one of {links} hard links to a file", "a file of its own")
     return descriptor
 
 

@@ -8,7 +8,6 @@ from typing import Final
 from kalda.runtime.filesystem import Buffer, File
 from kalda.runtime.system.portable import PORTABLE
 
-_MSG_MORE: Final = 0 if PORTABLE else getattr(socket, "MSG_MORE", 0)
 _HAS_SENDFILE: Final = hasattr(os, "sendfile") and not PORTABLE
 _HAS_SENDMSG: Final = hasattr(socket.socket, "sendmsg") and not PORTABLE
 
@@ -21,9 +20,8 @@ class SocketStream(socket.socket):
 
     __slots__ = ()
 
-    def send_more(self, data: Buffer, /) -> int:
-        """Send with MSG_MORE, where the system has it."""
-        return self.send(data, _MSG_MORE)
+    MORE: int = 0 if PORTABLE else getattr(socket, "MSG_MORE", 0)
+    """See `Stream`; nothing where the system lacks it."""
 
     if _HAS_SENDFILE:
 

@@ -9,9 +9,9 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
+from kalda.runtime.system.named_file import read_named_file
 from kalda.security.tls.settings import ClientAuth, StoreSettings, TlsSettings, TlsSettingsError
 from kalda.security.tls.stores import (
     KeyStore,
@@ -29,8 +29,8 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 def read_file(path: str) -> bytes:
-    """Read a store from the file system."""
-    return Path(path).read_bytes()
+    """Read a store from the file system; never waits, as a broker reads changed stores on its event loop."""
+    return read_named_file(path, wait_seconds=0)
 
 
 def server_context(settings: TlsSettings, read: ReadFile = read_file) -> ssl.SSLContext:

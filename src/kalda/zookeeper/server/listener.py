@@ -102,7 +102,7 @@ class _Sockets(SocketServer):
     )
 
     def __init__(self, registry: ConnectionRegistry, tls: ServerTls | None, network: Network) -> None:
-        super().__init__(registry.limits(), network=network, log=logger)
+        super().__init__(registry.limits(), log=logger, network=network)
         self._registry: Final = registry
         self._tls: Final = tls
 

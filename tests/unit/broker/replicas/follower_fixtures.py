@@ -15,6 +15,7 @@ from kalda.records.batch import set_base_offset_and_leader_epoch
 from kalda.runtime.clock import ManualClock
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
+from tests.runtimes import rules_without_followers
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, batch
 
@@ -48,7 +49,9 @@ class Follower:
 
     def replica(self, index: int = 0, epoch: int = EPOCH) -> Partition:
         name = TopicPartition("orders", index)
-        partition = Partition(name, TOPIC_ID, FOLLOWER, self.logs.get_or_create(name, TOPIC_ID))
+        partition = Partition(
+            name, TOPIC_ID, FOLLOWER, self.logs.get_or_create(name, TOPIC_ID), rules_without_followers()
+        )
         partition.leader_id, partition.leader_epoch = LEADER, epoch
         return partition
 

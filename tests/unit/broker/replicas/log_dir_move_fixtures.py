@@ -16,6 +16,7 @@ from kalda.storage.future_log_copy import FutureLogCopy
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.unified_log import UnifiedLog
+from tests.runtimes import rules_without_followers
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import NOW_MS, PARTITION
 
@@ -40,7 +41,11 @@ class MovingBroker:
         self.manager.load()
         self.manager.resources.failures.listen(on_full=lambda _: None)
         self.hosted: Partition | None = Partition(
-            PARTITION, TOPIC_ID, 0, self.manager.get_or_create(PARTITION, TOPIC_ID)
+            PARTITION,
+            TOPIC_ID,
+            0,
+            self.manager.get_or_create(PARTITION, TOPIC_ID),
+            rules_without_followers(),
         )
         self.absence = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.repaired = False

@@ -21,6 +21,7 @@ from kalda.storage.errors import OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.unified_log import UnifiedLog
+from tests.runtimes import rules_without_followers
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 from tests.unit.storage.log_fixtures import DIRECTORY, PARTITION, Broker, QueueExecutor, append, read_all
 
@@ -128,7 +129,7 @@ class Damaged:
         """How long it takes until a replica that is not alive is known not to be reached."""
         self.connections: list[Connection] = []
         self.settled: list[Partition] = []
-        self.partition = Partition(PARTITION, TOPIC_ID, HERE, self.log)
+        self.partition = Partition(PARTITION, TOPIC_ID, HERE, self.log, rules_without_followers())
         self.partition.replicas = self.partition.isr = (HERE, *self.peers)
         self.missing = MissingRecords(
             HERE,

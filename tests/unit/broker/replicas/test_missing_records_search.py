@@ -17,6 +17,7 @@ from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, 
 from kalda.records.batch import set_base_offset_and_leader_epoch
 from kalda.storage.log_config import LogConfig
 from kalda.storage.unified_log import UnifiedLog
+from tests.runtimes import rules_without_followers
 from tests.unit.storage.log_fixtures import Broker, append, batch
 
 OWN_ID, LEADER, OTHER = 0, 1, 2
@@ -95,7 +96,9 @@ def damaged_log() -> tuple[Broker, UnifiedLog]:
 
 async def search(broker: Broker, answers: dict[int, Answer], leader: int = LEADER) -> list[Partition]:
     """Follow a leader with a damaged log for one round of questions; return the partitions to fetch."""
-    partition = Partition(TopicPartition("orders", 0), TOPIC_ID, OWN_ID, broker.log)
+    partition = Partition(
+        TopicPartition("orders", 0), TOPIC_ID, OWN_ID, broker.log, rules_without_followers()
+    )
     partition.leader_id, partition.leader_epoch = leader, 0
     partition.replicas = partition.isr = (OWN_ID, LEADER, OTHER)
     missing = MissingRecords(

@@ -1,4 +1,7 @@
 import threading
+import time
+
+import pytest
 
 from kalda import __version__
 from kalda.clients.metrics.client_info import add_client_info
@@ -256,3 +259,11 @@ def test_a_client_says_what_it_is() -> None:
     assert "unknown" == values.text("app-info", "commit-id")
     assert started_ms == values.value("app-info", "start-time-ms")
     assert 4 == values.value("kafka-metrics-count", "count")
+
+
+def test_a_system_without_clocks_of_threads_lacks_the_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS: clients failed at their start."""
+    monkeypatch.delattr(time, "pthread_getcpuclockid", raising=False)
+    metrics, _ = registry()
+    add_loop_thread(metrics, "producer-metrics")
+    assert 0 == metrics.count()

@@ -28,6 +28,7 @@ from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
 
 QUERY = "query-1"
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 FILE = """
 name: shop
 storage: {storage}
@@ -66,7 +67,7 @@ def columnar(start: int, values: Sequence[bytes | None]) -> ColumnarBatch:
         timestamp_types=pa.array([0] * len(values), pa.int32()),
         keys=pa.array([b"k"] * len(values), pa.binary()),
         values=pa.array(values, pa.binary()),
-        headers=None,
+        headers=pa.array([[]] * len(values), HEADERS),
         next_offset=start + len(values),
         consumed_bytes=0,
     )

@@ -8,12 +8,15 @@ import pytest
 pytest.importorskip("sqlglot")
 
 from kalda.common.types import TopicPartition
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.checkpoint import Checkpoint
+from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog, PlannedBatch
 from kalda.pipelines.engine.errors import ProgressLostError
 from kalda.pipelines.engine.planner import plans_of
-from kalda.pipelines.engine.start_check import check_checkpoint
+from kalda.pipelines.engine.start_check import check_checkpoint, check_target
 from kalda.pipelines.spec.parser import parse_pipeline_file
 from kalda.spark.source.options import parse_stream_options
+from tests.unit.pipelines.engine.batches import ListTarget
 
 FILE = """
 name: n
@@ -54,3 +57,36 @@ def test_a_damaged_checkpoint_says_what_to_do(tmp_path: Path) -> None:
         ProgressLostError, match=r"is damaged: .* Move file://.*/c away; then `kalda pipeline r"
     ):
         check(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (frozenset(), None),
+        (
+            frozenset(["query-1"]),
+            "which would come twice. If the checkpoint is lost, `kalda pipeline repair`",
+        ),
+        (frozenset(["refill-7"]), "those of a replay or backfill. `kalda pipeline backfill` fills in"),
+        (frozenset(["refill-7", "query-1"]), "If the checkpoint is lost"),
+        (frozenset(["unknown"]), None),
+    ],
+)
+def test_a_target_that_has_rows_of_the_pipeline_is_not_written_anew(
+    tmp_path: Path, held: frozenset[str], message: str | None
+) -> None:
+    """Under a new query's id the table would take every batch for a new one."""
+    own, refill = BatchLog(f"file://{tmp_path}/own", "a"), BatchLog(f"file://{tmp_path}/refill", "a")
+    own.write(BatchIntent(BatchAccount("query-1", 3, ())))
+    refill.write_plan(PlannedBatch("refill-7", 0, ()))
+    text = FILE.format(fail="true").replace("name: n", "name: n\ndefaults: {ledger: false}")
+    file = parse_pipeline_file(text, "p.yml", directory=Path("/srv"), variables={})
+    (spec,) = file.pipelines
+    target = ListTarget(committed=dict.fromkeys(held, 3))
+    if message is None:
+        check_target(spec, target, (own, refill), {})
+        return
+    with pytest.raises(ProgressLostError) as refused:
+        check_target(spec, target, (own, refill), {})
+    assert str(refused.value).startswith("a has no checkpoint, but v has rows of it, which would come twice")
+    assert message in str(refused.value)

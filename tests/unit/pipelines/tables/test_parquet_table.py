@@ -160,6 +160,13 @@ def test_a_table_with_the_commit_log_of_earlier_versions_is_refused(tmp_path: Pa
         table.prepare_schema(orders(0, 1).schema)
 
 
+@pytest.mark.parametrize("column", ["_country", ".country"])
+def test_a_partition_whose_directory_would_be_hidden_is_refused(tmp_path: Path, column: str) -> None:
+    """Engines pass over the names, and over all rows in such a directory with them."""
+    with pytest.raises(TableSpecError, match=f"partition_by names '{column}'.*engines pass over"):
+        ParquetTable(spec_of(tmp_path, TableFormat.PARQUET, partition_by=(column,)))
+
+
 def test_a_directory_with_files_of_another_writer_is_refused(tmp_path: Path) -> None:
     """Nobody knows their columns, so that the pipeline's might not fit them."""
     directory = tmp_path / "lake/orders/day=1"

@@ -29,6 +29,8 @@ from kalda.storage.volume import volume_bytes
 INVALID_OFFSET_LAG: Final = -1
 """The lag of a future log without a current one, whose disk is not in service."""
 
+_LOGS_PER_STEP: Final = 16
+
 DescribedLog = tuple[UnifiedLog, int, bool]
 """A log, its lag, and whether it is a future one."""
 
@@ -52,7 +54,9 @@ def _describe_each(manager: LogManager, request: DescribeLogDirsRequest) -> Step
                 if manager.get(name) is not None or name in futures:
                     wanted.add(name)
     by_directory: dict[str, list[DescribedLog]] = {directory: [] for directory in manager.live_directories}
-    for name, log in manager.logs().items():
+    for number, (name, log) in enumerate(list(manager.logs().items())):
+        if number % _LOGS_PER_STEP == 0:
+            yield
         if wanted is None or name in wanted:
             lag = max(log.high_watermark - log.log_end_offset, 0)
             by_directory[os.path.dirname(log.directory)].append((log, lag, False))
@@ -62,10 +66,9 @@ def _describe_each(manager: LogManager, request: DescribeLogDirsRequest) -> Step
             lag = INVALID_OFFSET_LAG if current is None else current.log_end_offset - log.log_end_offset
             by_directory[os.path.dirname(log.directory)].append((log, lag, True))
     cordoned = manager.cordoned_directories()
-    results = [
-        _describe(directory, logs, is_cordoned=directory in cordoned)
-        for directory, logs in by_directory.items()
-    ]
+    results = []
+    for directory, logs in by_directory.items():
+        results.append((yield from _describe(directory, logs, is_cordoned=directory in cordoned)))
     results += [
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory)
         for directory in manager.offline_directories
@@ -73,9 +76,11 @@ def _describe_each(manager: LogManager, request: DescribeLogDirsRequest) -> Step
     return DescribeLogDirsResponse(results=results)
 
 
-def _describe(directory: str, logs: list[DescribedLog], *, is_cordoned: bool) -> DescribeLogDirsResult:
+def _describe(directory: str, logs: list[DescribedLog], *, is_cordoned: bool) -> Steps[DescribeLogDirsResult]:
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for log, offset_lag, is_future in logs:
+    for number, (log, offset_lag, is_future) in enumerate(logs):
+        if number % _LOGS_PER_STEP == 0:
+            yield
         name = log.topic_partition
         topic = topics.get(name.topic)
         if topic is None:

@@ -5,8 +5,11 @@ at most `response_partition_limit` and ``max.request.partition.size.limit`` part
 first partition of the next page. Eligible leader replicas are not implemented, so their lists are empty.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from functools import partial
+from heapq import merge
+from itertools import islice
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
@@ -18,6 +21,7 @@ from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_err
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, first_turn
+from kalda.controller.effects import PartitionLeadership
 from kalda.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -26,6 +30,8 @@ from kalda.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from kalda.settings import BrokerConfig
+
+_NAMES_PER_STEP: Final = 32
 
 
 def handle(
@@ -39,9 +45,8 @@ def handle(
     Raises:
         ApiError: INVALID_REQUEST, the cursor names a topic that was not requested or a negative partition.
     """
-    names = _names_from_cursor(cache, request)
     limit = max(1, min(request.response_partition_limit, config.max_request_partition_size_limit))
-    return first_turn(_page(cache, names, request, limit, context.listener))
+    return first_turn(_page(cache, request, limit, context.listener))
 
 
 def error_response(
@@ -55,34 +60,45 @@ def error_response(
     )
 
 
-def _names_from_cursor(cache: MetadataCache, request: DescribeTopicPartitionsRequest) -> list[str]:
+def _names_from_cursor(cache: MetadataCache, request: DescribeTopicPartitionsRequest) -> Steps[Iterator[str]]:
+    """Return the names of the page and of all later ones, in order; a name may come more than once."""
     cursor = request.cursor
     first = cursor.topic_name if cursor is not None else ""
-    asked: Iterable[str] = sorted({topic.name for topic in request.topics}) or cache.topic_names
-    names = [name for name in asked if name >= first]
-    if cursor is not None:
-        if request.topics and cursor.topic_name not in names:
+    names: Iterable[str]
+    if request.topics:
+        has_first = False
+        parts: list[list[str]] = []
+        for start in range(0, len(request.topics), _NAMES_PER_STEP):
+            part = [topic.name for topic in request.topics[start : start + _NAMES_PER_STEP]]
+            has_first |= first in part
+            parts.append(sorted(name for name in part if name >= first))
+            yield
+        names = merge(*parts)
+        if cursor is not None and not has_first:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"The cursor's topic {cursor.topic_name} is not among those asked."
             )
-        if cursor.partition_index < 0:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"The cursor's partition {cursor.partition_index} is negative."
-            )
-    return names
+    else:
+        names = islice(cache.topic_names, bisect_left(cache.topic_names, first), None)
+    if cursor is not None and cursor.partition_index < 0:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"The cursor's partition {cursor.partition_index} is negative."
+        )
+    return iter(names)
 
 
 def _page(
-    cache: MetadataCache,
-    names: list[str],
-    request: DescribeTopicPartitionsRequest,
-    limit: int,
-    listener: str,
+    cache: MetadataCache, request: DescribeTopicPartitionsRequest, limit: int, listener: str
 ) -> Steps[DescribeTopicPartitionsResponse]:
     response = DescribeTopicPartitionsResponse()
     remaining = limit
+    cursor, last = request.cursor, None
+    names = yield from _names_from_cursor(cache, request)
     for name in names:
         yield
+        if name == last:
+            continue
+        last = name
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -90,35 +106,38 @@ def _page(
         if topic is None:
             response.topics.append(_unknown_topic(name))
             continue
-        cursor = request.cursor
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        numbers = [number for number in topic.partitions if number >= start]
-        response.topics.append(_topic(cache, topic, numbers[:remaining], listener))
-        if len(numbers) > remaining:
-            response.next_cursor = Cursor(topic_name=name, partition_index=numbers[remaining])
-            break
-        remaining -= len(numbers)
+        described = _topic(topic)
+        response.topics.append(described)
+        for number, partition in topic.partitions.items():
+            if number < start:
+                continue
+            if remaining == 0:
+                response.next_cursor = Cursor(topic_name=name, partition_index=number)
+                return response
+            described.partitions.append(_partition(cache, partition, listener))
+            remaining -= 1
+            yield
     return response
 
 
-def _topic(
-    cache: MetadataCache, topic: TopicMetadata, numbers: list[int], listener: str
-) -> DescribeTopicPartitionsResponseTopic:
-    partitions = [
-        partition_metadata(
-            DescribeTopicPartitionsResponsePartition, topic.partitions[number], cache.brokers, listener
-        )
-        for number in numbers
-    ]
-    for each in partitions:
-        each.eligible_leader_replicas, each.last_known_elr = [], []
+def _topic(topic: TopicMetadata) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal_topic(topic.name),
-        partitions=partitions,
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
+
+
+def _partition(
+    cache: MetadataCache, partition: PartitionLeadership, listener: str
+) -> DescribeTopicPartitionsResponsePartition:
+    described = partition_metadata(
+        DescribeTopicPartitionsResponsePartition, partition, cache.brokers, listener
+    )
+    described.eligible_leader_replicas, described.last_known_elr = [], []
+    return described
 
 
 def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:

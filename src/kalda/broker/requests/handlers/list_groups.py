@@ -33,17 +33,18 @@ def _list(coordinator: GroupCoordinator, request: ListGroupsRequest) -> Steps[Pe
 
     states = yield from _distinct(request.states_filter)
     types = yield from _distinct(request.types_filter)
-    return coordinator.list_groups(states, types).then(answer)
+    listed = yield from coordinator.list_groups(states, types)
+    return listed.then(answer)
 
 
-def _distinct(names: list[str]) -> Steps[list[str]]:
-    """Return each name once; the filters have only a handful of states and types to name."""
-    found: dict[str, None] = {}
+def _distinct(names: list[str]) -> Steps[set[str]]:
+    """Return each name once, in lowercase."""
+    found: set[str] = set()
     for number, name in enumerate(names):
         if number % _NAMES_PER_STEP == _NAMES_PER_STEP - 1:
             yield
-        found[name.strip().lower()] = None
-    return list(found)
+        found.add(name.strip().lower())
+    return found
 
 
 def error_response(request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:

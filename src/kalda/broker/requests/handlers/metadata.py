@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
 from kalda.broker.requests.api import ApiHandler, Handle, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from kalda.broker.requests.checks import topics as topic_checks
@@ -43,6 +43,8 @@ _REQUEST_BY_ID_FROM: Final = 12
 _TOPICS_PER_STEP: Final = 32
 """Topics of a request that are looked at in one step: 10 microseconds."""
 
+_PARTITIONS_PER_STEP: Final = 64
+
 
 Answer = MetadataResponse | Coroutine[Any, Any, MetadataResponse]
 
@@ -70,12 +72,14 @@ def handle(parts: MetadataParts, request: MetadataRequest, context: RequestConte
 def _respond_to_all(
     parts: MetadataParts, request: MetadataRequest, context: RequestContext
 ) -> Steps[MetadataResponse]:
-    get, listener = parts.responses.get, context.listener
+    responses, listener, version = parts.responses, context.listener, context.api_version
     topics: list[MetadataResponseTopic] = []
     for number, topic in enumerate(list(parts.cache.all_topics())):
         if number % _TOPICS_PER_STEP == _TOPICS_PER_STEP - 1:
             yield
-        topics.append(get(topic, listener, context.api_version))
+        found = responses.find(topic, listener, version)
+        topics.append(found or (yield from responses.make(topic, listener, version)))
+        yield from _size_of(topic)
     return (yield from _response(parts, request, context, topics))
 
 
@@ -135,15 +139,25 @@ def _requested_topics(
             code = ErrorCode.UNKNOWN_TOPIC_ID
             found.append(MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id))
         else:
-            found.append(responses.get(known, listener, version))
+            response = responses.find(known, listener, version)
+            found.append(response or (yield from responses.make(known, listener, version)))
+            yield from _size_of(known)
     for name in () if ids else names:
         yield
         known = cache.topic(name)
         if known is None:
             missing.append(name)
         else:
-            found.append(responses.get(known, listener, version))
+            response = responses.find(known, listener, version)
+            found.append(response or (yield from responses.make(known, listener, version)))
+            yield from _size_of(known)
     return found, missing
+
+
+def _size_of(topic: TopicMetadata) -> Steps[None]:
+    """Take a step for some partitions each: a response of many is encoded in turns as well."""
+    for _ in range(len(topic.partitions) // _PARTITIONS_PER_STEP):
+        yield
 
 
 def _error_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
