@@ -20,6 +20,7 @@ from kalda.clients.consumer.assignors.partition_assignor import (
 )
 from kalda.clients.consumer.assignors.rack_info import RackInfo
 from kalda.clients.consumer.assignors.sticky_user_data import MemberData, read_user_data, write_user_data
+from kalda.common.overriding import override
 from kalda.common.types import TopicPartition
 
 _Lists = dict[str, list[TopicPartition]]
@@ -47,8 +48,8 @@ class AbstractStickyAssignor(BuiltInAssignor):
     def member_data(self, subscription: Subscription) -> MemberData:
         """Return the partitions that the member owned, and their generation."""
 
+    @override
     def assign_partitions(self, topics: GroupTopics, subscriptions: Mapping[str, Subscription]) -> _Lists:
-        """Return the partitions of every member."""
         data = {member_id: self.member_data(each) for member_id, each in subscriptions.items()}
         ownership = self._ownership(topics, subscriptions, data)
         racks = RackInfo(topics, subscriptions)
