@@ -155,6 +155,7 @@ def iter_record_batches(
 
 def _to_batch(columns: list[pa.Array], selection: Selection) -> ColumnarBatch:
     offsets, timestamps, timestamp_types, keys, values, *headers = columns
+    assert len({len(each) for each in columns}) == 1, f"columns of {[len(each) for each in columns]} rows"
     return ColumnarBatch(
         offsets=offsets,
         timestamps_ms=timestamps,

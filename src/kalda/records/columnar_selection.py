@@ -113,5 +113,8 @@ def select(
         selection.consumed_bytes = position + header.size
     if end_offset is not None and selection.next_offset > end_offset:
         selection.next_offset = max(start_offset, end_offset)
+    assert selection.next_offset >= start_offset, f"{selection.next_offset} is below {start_offset}"
+    assert selection.consumed_bytes <= len(data), f"{selection.consumed_bytes} of {len(data)} bytes"
+    assert len(selection.headers) == len(selection.sections), "each batch has one section"
     selection.finish()
     return selection

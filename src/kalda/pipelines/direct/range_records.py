@@ -65,8 +65,11 @@ class OffsetCount:
 
     def finish(self) -> None:
         """Count what lies behind the last record; the reader has reached the end of the range."""
+        assert self._next <= self._range.end, f"{self._next} is behind {self._range}"
         self.gaps += self._range.end - self._next
         self._next = self._range.end
+        counted = self.records + self.gaps
+        assert counted == self._range.offset_count, f"{counted} offsets were counted of {self._range}"
 
 
 class ReadMeter:

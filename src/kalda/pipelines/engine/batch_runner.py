@@ -160,6 +160,7 @@ class BatchRunner:
         self, frame: "DataFrame", query_id: str, batch_id: int, find: Callable[[], Sequence[OffsetRange]]
     ) -> BatchOutcome | None:
         """Process the ranges that `find` returns as a batch; raises as `run`."""
+        assert batch_id >= 0, f"batch {batch_id}"
         began = time.perf_counter()
         committed = self._target.committed_batch(query_id)
         if committed is not None and committed >= batch_id:
@@ -181,6 +182,7 @@ class BatchRunner:
         letters = [
             name for each in results.ranges if each.dead_letters for name in map(str, each.dead_letters.files)
         ]
+        assert account.starts().keys() == {each.topic_partition for each in ranges}, f"{account} of {ranges}"
         before = self._log.read()
         intent = BatchIntent(account, tuple(letters))
         self._log.write(intent)

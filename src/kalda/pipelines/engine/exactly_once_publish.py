@@ -41,6 +41,7 @@ def publish_once(
     Raises:
         ClientError: the cluster did not take the rows; nothing is visible.
     """
+    assert batch_id >= 0, f"batch {batch_id}"
     mark = TopicPartition(topic, 0)
     settings = {"max.request.size": REQUEST_BYTES_MAX, **properties}
     settings |= {"client.id": name, "transactional.id": name, "acks": "all"}

@@ -98,6 +98,7 @@ def offsets_crc(account: RangeAccount) -> int:
 
 def records_of(pipeline: str, target: str, batch: BatchAccount, committed_ms: int) -> list[LedgerRecord]:
     """Return the records of a batch, one for each partition that it read."""
+    assert committed_ms >= 0, f"committed at {committed_ms}"
     return [
         LedgerRecord(pipeline, target, batch.query_id, batch.batch_id, account, committed_ms)
         for account in batch.ranges

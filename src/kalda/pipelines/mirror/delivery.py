@@ -106,6 +106,7 @@ class ExactlyOnce:
 
     def commit(self, offsets: Offsets) -> None:
         """Send offsets to the transaction."""
+        assert self._began is not None, "offsets are sent within a unit"
         self._producer.send_offsets_to_transaction(offsets, self._group)
 
     def open_seconds(self) -> float | None:

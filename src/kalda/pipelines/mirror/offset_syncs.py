@@ -92,6 +92,7 @@ def runs_of(
     breaks = np.flatnonzero((np.diff(source) != 1) | (np.diff(target) != 1)) + 1
     starts = np.concatenate(([0], breaks))
     counts = np.diff(np.concatenate((starts, [len(source)])))
+    assert int(counts.sum()) == len(source), f"runs of {counts.sum()} of {len(source)} records"
     runs = [
         Run(int(source[start]), int(target[start]), int(count))
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
@@ -118,6 +119,7 @@ class Sync:
 
 def sync_value(sync: Sync) -> bytes:
     """Return the value of a record in the topic of syncs."""
+    assert sync.position >= 0, f"a mirror goes on at {sync.position}"
     runs = [[each.source, each.target, each.count] for each in sync.runs]
     document = {"id": sync.topic_id, "position": sync.position, "runs": runs}
     return json.dumps(document, separators=(",", ":")).encode()

@@ -114,7 +114,10 @@ class BatchCommit:
     def _carry_out(
         self, control: TransactionControl, plan: CommitPlan, left: Sequence[TransactionHandle]
     ) -> None:
-        control.end_all([each.transaction for each in plan.commit], commit=True)
+        committed = [each.transaction for each in plan.commit]
+        aborted = {*left, *(each.transaction for each in plan.abort)}
+        assert aborted.isdisjoint(committed), f"{aborted} and {committed} share a transaction"
+        control.end_all(committed, commit=True)
         if plan.release is not None:
             control.end_all([plan.release], commit=False)
-        control.end_all({*left, *(each.transaction for each in plan.abort)}, commit=False)
+        control.end_all(aborted, commit=False)

@@ -106,6 +106,7 @@ def plan_commit(last: Decision | None, batch_id: int, results: Sequence[TaskResu
     if not results:
         return CommitPlan()
     (barrier,) = barriers
+    assert len(set(handles)) == len(handles), f"two tasks have one transaction: {handles}"
     return CommitPlan(Decision(batch_id, handles, barrier), handles, barrier)
 
 

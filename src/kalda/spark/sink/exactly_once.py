@@ -65,6 +65,7 @@ def write_exactly_once(
         producer.begin_transaction()
         output = TaskOutput(producer, TopicRows(names, options.topic))
         output.send_all(chain((first,), batches))
+        assert output.row_count > 0, "a part without rows has no marker"
         topic, partition = state.partition()
         marker = Marker(identity.batch_id, output.row_count).encode()
         producer.send(topic, marker, identity.transactional_id.encode(), partition=partition)

@@ -60,6 +60,7 @@ def write_transaction(
         RowError: a row cannot be written.
         ClientError: the cluster did not take a row, or allows no two-phase commit.
     """
+    assert batch_id >= 0, f"batch {batch_id}"
     iterator = _non_empty(batches)
     first = next(iterator, None)
     if first is None:
@@ -76,6 +77,7 @@ def write_transaction(
     finally:
         # Aborts the transaction unless it is prepared.
         producer.close()
+    assert output.row_count > 0, "a transaction without rows is not prepared"
     return PreparedHandle(transactional_id, token.producer_id, token.epoch, output.row_count)
 
 

@@ -31,6 +31,7 @@ class ProducerPool:
         except BaseException:
             producer.close(0.0)
             raise
+        assert key not in self._idle, "a producer that is lent is not opened again"
         self._idle[key] = producer
         if len(self._idle) > self._size_max:
             _, oldest = self._idle.popitem(last=False)

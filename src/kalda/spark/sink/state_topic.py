@@ -99,6 +99,7 @@ class StateTopic:
                 replay.replay(fetcher.next().records)
                 # Compaction may have removed the batches at the end of what was fetched.
                 replay.position = max(replay.position, fetcher.position)
+        assert replay.position >= end, f"replayed to {replay.position} of {end}"
         return replay
 
     def _create(self, broker_count: int) -> None:

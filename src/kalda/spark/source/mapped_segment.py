@@ -113,10 +113,13 @@ class MappedSegment:
         if window is None:
             raise InPlaceError("corrupt", f"{self.path} ends inside a batch, at byte {self._end}")
         self._position += len(window.records)
+        assert self._position <= self._end, f"byte {self._position} of {self._end} was read"
+        assert window.next_offset > offset, f"a window goes back from {offset} to {window.next_offset}"
         return window
 
     def close(self) -> None:
         """Unmap the file, as soon as no caller holds a part of it, and close it."""
+        assert self._descriptor >= 0, "closing twice would close another file"
         os.close(self._descriptor)
         self._descriptor = -1
         self._view.release()
