@@ -34,12 +34,9 @@ from kalda.broker.metrics.broker import (
     register_replica_metrics,
     register_session_metrics,
 )
+from kalda.broker.metrics.cluster import register_cluster_metrics
 from kalda.broker.metrics.consumer_groups import register_consumer_group_metrics
-from kalda.broker.metrics.partitions import (
-    register_cluster_metrics,
-    register_directory_metrics,
-    register_partition_metrics,
-)
+from kalda.broker.metrics.partitions import register_directory_metrics, register_partition_metrics
 from kalda.broker.metrics.process import register_loop_metrics, register_process_metrics
 from kalda.broker.metrics.remote_end_offsets import RemoteEndOffsets
 from kalda.broker.replicas.assembly import Replication, build_replication

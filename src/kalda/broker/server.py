@@ -34,7 +34,7 @@ from kalda.broker.metadata.registration import (
     read_stored_identities,
 )
 from kalda.broker.metadata.session_file import SessionFile
-from kalda.broker.metrics.partitions import register_broker_info
+from kalda.broker.metrics.cluster import register_broker_info
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster import paths

@@ -15,15 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from kalda.zookeeper.acl import READ_BIT, Acl
 from kalda.zookeeper.errors import NoAuthError, NoNodeError
 from kalda.zookeeper.port import Stat
 from kalda.zookeeper.znode_access import (
     CONSUMERS,
-    READ_BIT,
     ROOT,
     SECURE_ROOTS,
     SYSTEM_ROOTS,
-    Acl,
     ZnodeAccess,
     access_of,
     is_open,

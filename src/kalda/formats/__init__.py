@@ -14,7 +14,7 @@ from kalda.formats.csv_format import CsvDecoder
 from kalda.formats.debezium import DebeziumDecoder
 from kalda.formats.decoded import Decoded, DecodeFailure, Decoder, EncodeError, Encoder, ValueDecoder
 from kalda.formats.encoders import AvroEncoder, CsvEncoder, JsonEncoder, ProtobufEncoder
-from kalda.formats.guard import GuardedDecoder
+from kalda.formats.guarded_decoder import GuardedDecoder
 from kalda.formats.json_format import JsonDecoder
 from kalda.formats.protobuf_format import ProtobufDecoder, RegistryProtobufDecoder
 from kalda.formats.registry import RegistryError

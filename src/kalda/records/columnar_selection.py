@@ -1,7 +1,7 @@
 """Selects the batches of a fetch whose records a reader wants, and finds their records sections.
 
-`columnar` returns the records of these batches; this module reads batch headers only, and decompresses. It
-has one decode's bounds of memory.
+`columnar` returns the records of these batches. This module checks and decompresses batches and decodes no
+record but markers. The bounds of memory of one decode are here.
 
 `next_offset` passes every batch that is left out, or a reader would fetch it for ever.
 """

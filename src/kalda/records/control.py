@@ -5,7 +5,8 @@ coordinator, which fences a coordinator that has lost its partition.
 
 A barrier is a control record of a type of Kalda's own, which a client writes at the beginning of a
 transaction. Readers of every isolation level skip it, as Kafka's clients skip control records of types that
-they do not know, but its open transaction holds the last stable offset back.
+they do not know, but its open transaction holds the last stable offset back. `kalda.spark.sink.barrier` needs
+it; `check_barrier` refuses every other control record of a client.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """Ties together the parts of one partition's log: appends, reads, truncation, retention, offsets.
 
 It combines the segments (`local_log`), producer state, leader epochs and validation, and owns the offsets
-that bound readers. All calls come from one thread, the event loop's; fsync and unlink run on the executor of
-`LogResources`, `prepare` of the `validator` on its conversion pool.
+that bound readers. All calls come from one thread, the event loop's. Two things run elsewhere: fsync and
+unlink, on the executor of `LogResources`, and `validator.prepare`, on the conversion pool.
 
 Invariants: an append checks, then writes, then changes state, so a failed one leaves nothing behind. Between
 calls ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset``.

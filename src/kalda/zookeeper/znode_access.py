@@ -1,26 +1,16 @@
-"""Which clients may read and change each znode of Kafka, where `zookeeper.set.acl` is true.
+"""Kafka's rules for access to its znodes, by path, where `zookeeper.set.acl` is true.
 
 As `ZkData.defaultAcls` of Kafka 3.9: its creator may do everything, and everybody may read, except what has
-secrets. The old consumers write under ``/consumers``, each with an identity of its own.
+secrets. The old consumers write under ``/consumers``, each with an identity of its own. The module only
+decides: clients of ZooKeeper set the lists, and `cluster.znode_audit` and `tools.zk.security_migration` check
+or change them.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Acl:
-    """One entry of an access list: permission bits, scheme, id."""
-
-    permissions: int
-    scheme: str
-    id: str
-
-
-READ_BIT: Final = 1
-ALL_BITS: Final = 31
+from kalda.zookeeper.acl import READ_BIT, Acl
 
 SECURE_ROOTS: Final = (
     "/admin",

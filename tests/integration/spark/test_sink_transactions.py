@@ -12,9 +12,10 @@ from kalda.clients.range_reader.log_reader import LogReader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.clients.transaction_control import TransactionControl
 from kalda.common.types import TopicPartition
-from kalda.spark.sink.batch_commit import BatchCommit, read_decision
+from kalda.spark.sink.batch_commit import BatchCommit
 from kalda.spark.sink.decisions import BarrierLostError, TaskResult
 from kalda.spark.sink.exactly_once import write_exactly_once
+from kalda.spark.sink.last_decision import read_decision
 from kalda.spark.sink.options import SinkOptions, parse_sink_options
 from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.task_identity import TaskIdentity

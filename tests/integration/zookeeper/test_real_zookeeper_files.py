@@ -12,6 +12,7 @@ from kazoo.security import make_digest_acl
 from kalda.runtime.background import InlineExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.port import Create, Delete, SetData
 from kalda.zookeeper.server.ephemeral_owner import CONTAINER_OWNER, ttl_owner
 from kalda.zookeeper.server.processor_requests import (
@@ -24,7 +25,6 @@ from kalda.zookeeper.server.processor_requests import (
     Write,
 )
 from kalda.zookeeper.server.zookeeper_server import ZooKeeperServer
-from kalda.zookeeper.znode_access import Acl
 from tests.integration.real_zookeeper import RealZooKeeper, missing
 from tests.integration.zookeeper_client import zookeeper_client
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.port import Create, Delete, SetData
 from kalda.zookeeper.server.data_tree import DataTree, FrozenTree, Znode, parent_path
 from kalda.zookeeper.server.processor_requests import (
@@ -18,7 +19,6 @@ from kalda.zookeeper.server.processor_requests import (
 )
 from kalda.zookeeper.server.txn_log import TxnLog
 from kalda.zookeeper.server.txns import OPEN_ACL, Txn
-from kalda.zookeeper.znode_access import Acl
 from tests.unit.zookeeper.bench import Bench
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -32,7 +33,6 @@ from kalda.zookeeper.server.processor_requests import (
     SetAcl,
 )
 from kalda.zookeeper.server.txns import OPEN_ACL
-from kalda.zookeeper.znode_access import Acl
 from tests.unit.zookeeper.bench import Bench
 from tests.unit.zookeeper.memory_files import Crash, MemoryFileSystem
 

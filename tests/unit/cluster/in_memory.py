@@ -5,8 +5,8 @@ from collections.abc import Callable
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.runtime.background import InlineExecutor
 from kalda.runtime.clock import Clock, ManualClock
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
-from kalda.zookeeper.znode_access import Acl
 from tests.runtimes import seeded
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 

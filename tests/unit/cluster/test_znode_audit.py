@@ -7,10 +7,11 @@ import pytest
 from kalda.broker.process.brokers_login import OwnAcl
 from kalda.cluster import znode_audit
 from kalda.cluster.znode_audit import close_open_znodes
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.server.embedded import EmbeddedClient
 from kalda.zookeeper.server.processor_requests import CreateNode, SetAcl
 from kalda.zookeeper.server.txns import OPEN_ACL
-from kalda.zookeeper.znode_access import Acl, ZnodeAccess, is_open
+from kalda.zookeeper.znode_access import ZnodeAccess, is_open
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 OWN_ACL = OwnAcl()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.security.tls.authority import Certificate, CertificateAuthority
-from kalda.security.tls.certificates import identity_of
+from kalda.security.tls.certificate_identity import identity_of
 from kalda.security.tls.der import DerError, elements
 from kalda.security.tls.distinguished_name import subject_name
 from kalda.security.tls.jks import JksError, parse_jks, unprotect

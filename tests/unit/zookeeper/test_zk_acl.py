@@ -2,6 +2,7 @@
 
 import pytest
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.errors import (
     AuthFailedError,
     BadArgumentsError,
@@ -35,7 +36,6 @@ from kalda.zookeeper.server.processor_requests import (
     SetAcl,
 )
 from kalda.zookeeper.server.txns import OPEN_ACL
-from kalda.zookeeper.znode_access import Acl
 from tests.unit.zookeeper.bench import Bench
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 

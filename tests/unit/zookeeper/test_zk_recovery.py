@@ -1,5 +1,6 @@
 """A log with every kind of record, cut at every byte: the tree is that of the records before the cut."""
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.port import Create, Delete, SetData
 from kalda.zookeeper.server.data_tree import DataTree
 from kalda.zookeeper.server.processor_requests import (
@@ -12,7 +13,6 @@ from kalda.zookeeper.server.processor_requests import (
 )
 from kalda.zookeeper.server.txn_log import TxnLog, frame, read_log
 from kalda.zookeeper.server.txns import OPEN_ACL, encode_txn
-from kalda.zookeeper.znode_access import Acl
 from tests.unit.zookeeper.bench import Bench
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.port import Create, Delete, SetData
 from kalda.zookeeper.protocol.jute import JuteError
 from kalda.zookeeper.server.data_directory_errors import CorruptionError, DirectoryInUseError
 from kalda.zookeeper.server.data_tree import DataTree, FrozenTree
 from kalda.zookeeper.server.snapshot import SnapshotStore, decode_snapshot, encode_snapshot
-from kalda.zookeeper.znode_access import Acl
 from tests.unit.zookeeper.bench import Bench
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 

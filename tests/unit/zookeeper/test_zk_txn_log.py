@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.server.data_directory_errors import CorruptionError
 from kalda.zookeeper.server.txn_log import TxnLog, frame, read_log
 from kalda.zookeeper.server.txns import (
@@ -24,7 +25,6 @@ from kalda.zookeeper.server.txns import (
     decode_txn,
     encode_txn,
 )
-from kalda.zookeeper.znode_access import Acl
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 
 DIRECTORY = "/data/version-2"

@@ -3,8 +3,9 @@
 A finalized feature is in force on every broker, and clients may rely on it. With ``transaction.version`` 2
 each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 informs clients that
 consumer groups exist (KIP-848); the setting `group.coordinator.rebalance.protocols` enables them. The first
-broker of a new cluster finalizes the levels that it supports. Later the levels change only on the request of
-an operator (UpdateFeatures): the controller writes them, and every broker watches the znode.
+broker of a new cluster finalizes the levels that it supports. `Features` reads and watches the znode,
+finalizes those levels, and makes the changes that an operator requests: the handler of UpdateFeatures calls
+`update`, on the broker that is the controller.
 """
 
 import asyncio

@@ -2,11 +2,11 @@
 
 Names are those of Kafka Exporter (``kafka_topic_…``) and of Kafka's MBeans (``kafka_cluster_partition_…``,
 ``kafka_log_log_…``, ``kafka_server_brokertopicmetrics_…``). Every broker publishes the partitions that it
-leads and the sizes of all its logs. The leader of a topic's first partition publishes the metrics of the
-topic.
+leads, its own traffic by topic, and the sizes of its logs. One broker publishes a topic's number of
+partitions: the leader of its first partition that has one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
@@ -93,25 +93,6 @@ def register_partition_metrics(
 def register_directory_metrics(metrics: Metrics, logs: LogManager) -> None:
     """Publish a table of log directories."""
     metrics.table(lambda: _directory_rows(logs), *_DIRECTORY_COLUMNS)
-
-
-def register_cluster_metrics(
-    metrics: Metrics, cache: MetadataCache, is_controller: Callable[[], bool]
-) -> None:
-    """Publish the number of live brokers, on the controller only."""
-    metrics.table(
-        lambda: [((), (len(cache.brokers),))] if is_controller() else [],
-        Column("kafka_brokers", "gauge", "Live brokers of the cluster; published by the controller."),
-    )
-
-
-def register_broker_info(metrics: Metrics, broker_id: int, address: str) -> None:
-    """Publish the address of this broker, ``host:port``."""
-    labels = ("id", str(broker_id)), ("address", address)
-    metrics.table(
-        lambda: [(labels, (1,))],
-        Column("kafka_broker_info", "gauge", "Always 1; the labels name the broker and its address."),
-    )
 
 
 def _partition_rows(replicas: ReplicaManager) -> Iterator[Row]:

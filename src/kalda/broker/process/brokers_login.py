@@ -14,7 +14,8 @@ from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import read_client_security
 from kalda.security.zookeeper.login_file import DIGEST_MODULE, LOGIN_FILE
 from kalda.settings import BrokerConfig
-from kalda.zookeeper.znode_access import ALL_BITS, READ_BIT, Acl, ZnodeAccess, access_of
+from kalda.zookeeper.acl import ALL_BITS, READ_BIT, Acl
+from kalda.zookeeper.znode_access import ZnodeAccess, access_of
 
 USER: Final = "kalda"
 """The brokers' user, unless the operator's JAAS file names another; never changed: access lists name it."""

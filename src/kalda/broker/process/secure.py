@@ -31,7 +31,7 @@ from kalda.common.sanitizer import sanitize
 from kalda.runtime.system.named_file import read_named_file
 from kalda.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
-from kalda.security.tls.certificates import identity_of
+from kalda.security.tls.certificate_identity import identity_of
 from kalda.settings import BrokerConfig
 
 logger: Final = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Final
 from kalda.common.config_def import ConfigError
 from kalda.net.listener_security import TlsListener
 from kalda.runtime.background import Background
-from kalda.security.tls.certificates import CertificateIdentity, identity_of
+from kalda.security.tls.certificate_identity import CertificateIdentity, identity_of
 from kalda.security.tls.client import TlsClient
 from kalda.security.tls.contexts import (
     StoreFingerprint,

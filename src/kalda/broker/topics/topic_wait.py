@@ -1,7 +1,8 @@
 """Makes an operation on topics wait until the metadata cache shows its result.
 
 The operation waits in the topic purgatory under the names of its topics and is checked whenever one of them
-changes. It completes when the condition of each topic holds or its time-out expires.
+changes. It completes when the condition of each topic holds, or when its time-out expires, which is no error.
+`TopicAdmin` gives the conditions; this module knows neither the cache nor the operation.
 """
 
 import asyncio

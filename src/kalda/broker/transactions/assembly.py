@@ -1,8 +1,6 @@
-"""Builds the transactional parts of a broker and starts their background work."""
+"""Builds the transactional parts of a broker, registers their metrics and starts their background work."""
 
-import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +13,7 @@ from kalda.broker.topics.topic_names import TRANSACTION_STATE_TOPIC
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.marker_sender import TransactionMarkers
 from kalda.broker.transactions.produce_gate import ProduceGate
+from kalda.broker.transactions.producer_id_tasks import ProducerIdTasks
 from kalda.broker.transactions.producer_ids import ProducerIds
 from kalda.broker.transactions.verification import TransactionVerification
 from kalda.common.metrics import Metrics, metric_name
@@ -22,7 +21,6 @@ from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
 from kalda.settings import BrokerConfig
-from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ class Transactions:
     marker_appends: MarkerAppends
     verification: TransactionVerification
     gate: ProduceGate
-    ids: "ProducerIdTasks"
+    ids: ProducerIdTasks
 
     def run(self, tasks: ServiceTasks, config: BrokerConfig) -> None:
         """Start the background work of transactions."""
@@ -142,35 +140,3 @@ def _register_metrics(
         "Produce requests that wait until the coordinator has verified their transaction.",
         lambda: gate.waiting_count,
     )
-
-
-class ProducerIdTasks:
-    """Gives producer ids to the transaction coordinator: from the broker's block, or from the next block."""
-
-    def __init__(self, ids: ProducerIds) -> None:
-        self._ids: Final = ids
-        self._waiting: list[Callable[[int | None], None]] = []
-        self._has_waiting: Final = asyncio.Event()
-
-    def take(self, on_done: Callable[[int | None], None]) -> None:
-        """Call `on_done` with a new producer id, or with None if ZooKeeper cannot be reached."""
-        producer_id = self._ids.take_nowait()
-        if producer_id is not None:
-            on_done(producer_id)
-            return
-        self._waiting.append(on_done)
-        self._has_waiting.set()
-
-    async def run(self) -> None:
-        """Allocate blocks of ids while calls of `take` wait, until cancelled."""
-        while True:
-            await self._has_waiting.wait()
-            self._has_waiting.clear()
-            waiting, self._waiting = self._waiting, []
-            for on_done in waiting:
-                try:
-                    producer_id: int | None = await self._ids.take()
-                except ZooKeeperError as error:
-                    logger.warning("cannot allocate producer ids now: %s", error)
-                    producer_id = None
-                on_done(producer_id)

@@ -3,8 +3,8 @@
 `kalda.records.columnar` decodes; this module takes from the buffer and moves positions. It is loaded on the
 first `poll_arrow`, because pyarrow and numpy are an optional extra.
 
-Rows are returned exactly as `poll` would return records: in the same order, and with the same position after
-them. A test compares the two.
+Rows are those that `poll` would return, keys and values as bytes, in the same order and with the same
+position after them. A test compares the two.
 """
 
 from typing import Final

@@ -22,8 +22,8 @@ from kalda.pipelines.checkpoint import Checkpoint
 from kalda.pipelines.engine.batch_log import BatchLog
 from kalda.pipelines.engine.batch_runner import BatchRunner
 from kalda.pipelines.engine.planner import TopicPlan
-from kalda.pipelines.ledger.continuity import REFILL_PREFIX
 from kalda.pipelines.ledger.topic import LedgerTopic, read_ledger
+from kalda.pipelines.query_ids import REFILL_PREFIX
 from kalda.pipelines.repair import ends_of
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, WriteMode
 from kalda.pipelines.tables import open_table

@@ -12,8 +12,8 @@ from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.engine.batch_log import BatchLog
 from kalda.pipelines.engine.errors import ProgressLostError
 from kalda.pipelines.engine.targets import Target
-from kalda.pipelines.ledger.continuity import REFILL_PREFIX
 from kalda.pipelines.ledger.topic import read_ledger
+from kalda.pipelines.query_ids import REFILL_PREFIX
 from kalda.pipelines.spec.model import PipelineSpec
 from kalda.spark.source.options import SourceOptions, Subscribe
 

@@ -21,8 +21,9 @@ from kalda.pipelines.engine.topic_fit import TopicFit, read_limits
 from kalda.pipelines.ledger.evidence import log_bounds
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
 from kalda.pipelines.tables.fitting import Fitted
-from kalda.spark.sink.batch_commit import BatchCommit, read_decision
+from kalda.spark.sink.batch_commit import BatchCommit
 from kalda.spark.sink.exactly_once import write_exactly_once
+from kalda.spark.sink.last_decision import read_decision
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.rows import TopicRows as SinkRows

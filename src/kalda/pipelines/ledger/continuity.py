@@ -2,20 +2,17 @@
 
 It is a decision without I/O. While a pipeline runs, `Continuity` follows its batches, each of which begins
 where the one before it ended. Over the whole ledger, `find_breaks` looks at what the ranges cover together,
-because a replay or a backfill fills a gap long after the batches around it.
+because a replay or a backfill fills a gap long after the batches around it; `find_uncovered` looks for wanted
+ranges in it. A topic that was created again counts as another topic.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.ledger.audit_record import LedgerRecord
-
-REFILL_PREFIX: Final = "refill-"
-"""Begins the query id of replays and backfills."""
 
 
 class BreakKind(StrEnum):

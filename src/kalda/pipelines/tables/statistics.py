@@ -1,7 +1,7 @@
 """Bounds of columns from a Parquet file's footer, and their forms in Delta's log.
 
-Decides alone, no I/O. Columns without a plain order (binary, nested, floating point with its NaN) get no
-bounds. Do not break: a bound may be wider than the values, never narrower, or readers skip rows that match.
+Decides alone, no I/O. Binary and nested columns get no bounds, nor do floating-point columns with a NaN or an
+infinity. Do not break: a bound may be wider than the values, never narrower, or readers skip rows that match.
 """
 
 import datetime as dt

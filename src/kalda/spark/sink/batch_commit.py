@@ -1,4 +1,4 @@
-"""Commits or aborts a batch of prepared transactions, in the driver.
+"""Commits, aborts or abandons a batch of prepared transactions, in the driver of a sink or of a pipeline.
 
 The order is: fence other drivers, read the last decision, write the decision, commit every transaction, end
 the barrier, abort what failed attempts have left. `decisions` says which of these steps are due.
@@ -14,21 +14,11 @@ from kalda.clients.producer.producer import Producer
 from kalda.clients.transaction_control import TransactionControl, TransactionHandle
 from kalda.spark.sink.barrier import barrier_id
 from kalda.spark.sink.decisions import CommitPlan, Decision, TaskResult, plan_abort, plan_commit
+from kalda.spark.sink.last_decision import read_decision
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.prepared import transaction_prefix
 from kalda.spark.sink.state_topic import COMMITS, StateTopic
 from kalda.spark.sink.task_output import open_producer
-
-
-def read_decision(options: SinkOptions, scope: str) -> Decision | None:
-    """Return the last decision of a sink, None before the first.
-
-    Raises:
-        ClientError: the topic could not be read or created.
-        StateFormatError: the record is not one of this version.
-    """
-    value = StateTopic(COMMITS, scope, dict(options.producer)).read(scope)
-    return None if value is None else Decision.decode(value)
 
 
 class BatchCommit:

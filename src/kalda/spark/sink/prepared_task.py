@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from kalda.clients.transaction_control import TransactionControl
 from kalda.spark.sink.barrier import Barrier
-from kalda.spark.sink.batch_commit import read_decision
 from kalda.spark.sink.decisions import TaskResult
+from kalda.spark.sink.last_decision import read_decision
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.prepared import PreparedHandle, write_transaction
 from kalda.spark.sink.task_identity import TaskIdentity

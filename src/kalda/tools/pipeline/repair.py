@@ -16,7 +16,7 @@ from kalda.command.command import Tool, command
 from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.names import GroupName
 from kalda.command.tables import Cell, Table
-from kalda.pipelines.ledger.continuity import REFILL_PREFIX
+from kalda.pipelines.query_ids import REFILL_PREFIX
 from kalda.tools.pipeline.arguments import chosen, file_error, missing_package, read_file
 from kalda.tools.pipeline.noun import pipeline
 

@@ -20,6 +20,7 @@ from kalda.runtime.error_text import error_text
 from kalda.runtime.random import Random
 from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.client.calls import Call, group_calls
 from kalda.zookeeper.client.client_watches import ClientWatches
 from kalda.zookeeper.client.link import Link
@@ -54,7 +55,6 @@ from kalda.zookeeper.protocol import client_responses as decode
 from kalda.zookeeper.protocol.client_responses import MultiError
 from kalda.zookeeper.protocol.jute import JuteError, Reader
 from kalda.zookeeper.protocol.op_codes import OK
-from kalda.zookeeper.znode_access import Acl
 
 MAX_IN_FLIGHT: Final = 10
 """Kafka's default of `zookeeper.max.in.flight.requests`."""

@@ -7,6 +7,7 @@ the connection are refused here.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kalda.zookeeper.acl import ALL_BITS, READ_BIT
 from kalda.zookeeper.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -24,7 +25,7 @@ from kalda.zookeeper.protocol import client_requests as encode
 from kalda.zookeeper.protocol.client_requests import Request
 from kalda.zookeeper.protocol.client_responses import MultiOutcome
 from kalda.zookeeper.protocol.requests import WORLD_ALL, AclEntry
-from kalda.zookeeper.znode_access import ALL_BITS, READ_BIT, ZnodeAccess, access_of
+from kalda.zookeeper.znode_access import ZnodeAccess, access_of
 
 REQUEST_BYTES_MAX: Final = 1_048_575
 """ZooKeeper's default of `jute.maxbuffer`. A server drops the connection of a larger request, which would

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, TypeAlias
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.errors import AuthFailedError, InvalidAclError, NoAuthError
-from kalda.zookeeper.znode_access import Acl
 
 
 class Permission(IntFlag):

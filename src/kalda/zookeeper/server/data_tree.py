@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kalda.common import invariants
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.port import EventType, OperationResult, Stat, WatchEvent
 from kalda.zookeeper.server.ephemeral_owner import (
     CONTAINER_OWNER,
@@ -40,7 +41,6 @@ from kalda.zookeeper.server.txns import (
     SetDataTxn,
     Txn,
 )
-from kalda.zookeeper.znode_access import Acl
 
 CONFIG_PATH: Final = "/zookeeper/config"
 SYSTEM_PATHS: Final = ("/", "/zookeeper", CONFIG_PATH, "/zookeeper/quota")

@@ -14,6 +14,7 @@ from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
 from kalda.runtime.random import Random
 from kalda.runtime.system.random import SYSTEM_RANDOM
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.call_group import CallGroup
 from kalda.zookeeper.errors import (
     ConnectionLossError,
@@ -43,7 +44,6 @@ from kalda.zookeeper.server.data_tree import DataTree
 from kalda.zookeeper.server.processor_requests import Multi, Read, Request, SetAcl, Write
 from kalda.zookeeper.server.watches import WatchTable
 from kalda.zookeeper.server.zookeeper_server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
-from kalda.zookeeper.znode_access import Acl
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kalda.common import invariants
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -60,7 +61,6 @@ from kalda.zookeeper.server.txns import (
     Txn,
     TxnBody,
 )
-from kalda.zookeeper.znode_access import Acl
 
 DATA_BYTES_MAX: Final = 1024 * 1024 - 1
 """ZooKeeper's default ``jute.maxbuffer``: this server refuses what an ensemble refuses."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Protocol, TypeAlias
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import ANY_VERSION, Operation, OperationResult, Stat
 from kalda.zookeeper.server.acl import Identity
 from kalda.zookeeper.server.data_tree import DataTree
 from kalda.zookeeper.server.txns import OPEN_ACL, Txn
 from kalda.zookeeper.server.watches import WatchTable
-from kalda.zookeeper.znode_access import Acl
 
 
 class CreateMode(IntEnum):

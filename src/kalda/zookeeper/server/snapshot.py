@@ -21,6 +21,7 @@ from typing import Final
 from kalda.runtime.error_text import error_text
 from kalda.runtime.filesystem import TEMPORARY_SUFFIX, FileSystem
 from kalda.runtime.system.clock import sleep
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.protocol.jute import (
     INT,
     LONG,
@@ -35,7 +36,6 @@ from kalda.zookeeper.server.data_directory_errors import CorruptionError
 from kalda.zookeeper.server.data_tree import DataTree, FrozenTree, TreeError, Znode
 from kalda.zookeeper.server.txn_log import file_zxid
 from kalda.zookeeper.server.txns import OPEN_ACL, read_acls, write_acls
-from kalda.zookeeper.znode_access import Acl
 
 FILE_PREFIX: Final = "snapshot."
 RETAINED: Final = 3

@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.protocol.jute import (
     INT,
     JuteError,
@@ -21,7 +22,6 @@ from kalda.zookeeper.protocol.jute import (
     write_long,
     write_text,
 )
-from kalda.zookeeper.znode_access import Acl
 
 _HEADER: Final = struct.Struct(">qiqqi")
 

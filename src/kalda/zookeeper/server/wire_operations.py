@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NoReturn, Protocol, TypeAlias
 
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.errors import BadArgumentsError, NoAuthError, NoNodeError, ZooKeeperError
 from kalda.zookeeper.port import Check, Delete, EventType, SetData, Stat
 from kalda.zookeeper.protocol import responses
@@ -49,7 +50,6 @@ from kalda.zookeeper.server.wire_errors import (
     ReconfigDisabledError,
     UnimplementedError,
 )
-from kalda.zookeeper.znode_access import Acl
 
 logger: Final = logging.getLogger(__name__)
 

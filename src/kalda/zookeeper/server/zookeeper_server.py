@@ -19,6 +19,7 @@ from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
 from kalda.runtime.random import Random
 from kalda.runtime.system.random import SYSTEM_RANDOM
+from kalda.zookeeper.acl import Acl
 from kalda.zookeeper.errors import ConnectionLossError, StorageError, ZooKeeperError
 from kalda.zookeeper.server.acl import BUILT_IN_SCHEMES
 from kalda.zookeeper.server.container_manager import ContainerManager
@@ -40,7 +41,6 @@ from kalda.zookeeper.server.sync_processor import SyncProcessor
 from kalda.zookeeper.server.txn_log import RESERVE_BYTES, TxnLog
 from kalda.zookeeper.server.txns import OPEN_ACL, CloseSessionTxn, MultiTxn, Txn
 from kalda.zookeeper.server.watches import WatchTable
-from kalda.zookeeper.znode_access import Acl
 
 SNAPSHOT_CHANGES: Final = 10_000
 """Changes after which a snapshot is taken; at least as many as there are znodes. So recovery replays a

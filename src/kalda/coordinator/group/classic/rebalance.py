@@ -5,10 +5,10 @@
     Stable, CompletingRebalance --a member joins, leaves or changes--> PreparingRebalance
     PreparingRebalance --all members gone--> Empty
 
-This is a state machine over `ClassicGroup`. The shard's context provides the clock and runs the timers, which
-are operations. Responses leave through `Answers` at the end of an operation, so that the callback of a
-response sees a consistent group. What must not break: every waiting request is answered once, and every
-member waits for a response, has a session timer, or both.
+This is a state machine over `ClassicGroup`. The shard's context provides the clock and runs the timers, each
+as an operation that may return records to write. Responses leave through `Answers` at the end of an
+operation, so that the callback of a response sees a consistent group. What must not break: every waiting
+request is answered once, and every member waits for a response, has a session timer, or both.
 """
 
 import logging

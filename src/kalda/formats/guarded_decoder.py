@@ -1,12 +1,12 @@
-"""The boundary around every decoder: whatever bytes come, each value gets a row or a failure.
+"""`GuardedDecoder`, which `open_decoder` puts around every decoder: each value gets a row or a failure.
 
 Decoders call parsers of others, whose limits show as exceptions of many kinds. What one raises for a slice of
 values is found by halving the slice, and becomes the failure of the value that causes it. Memory is bounded
 by decoding slices: of so many bytes, because parsed values are larger than their text, and of so many rows,
 because a row has all columns, however few bytes its value has.
 
-Only the errors in `PASSED`, which concern the whole job, leave the guard. A parser that can end the process
-(deep recursion in C) must be kept from such values before it is called.
+Only errors of the whole job leave it: `PASSED`, and `FormatError` for too many columns. A parser that can end
+the process (deep recursion in C) must be kept from such values before it is called.
 """
 
 from collections.abc import Iterator
