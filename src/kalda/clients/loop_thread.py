@@ -124,7 +124,7 @@ class LoopCall(Generic[T]):
         self._unset.acquire(timeout=seconds)
 
     def result(self) -> T:
-        """Return what the coroutine returned, once it has ended; raises what it raised.
+        """Wait for the coroutine, and return its result or raise its exception.
 
         Raises:
             IllegalStateError: the client was closed during the call.

@@ -164,7 +164,7 @@ class AsyncTransactionControl:
             await self._retry(f"end of {handle.transactional_id}", attempt)
 
     async def describe(self, transactional_id: str) -> Described | None:
-        """Return what the coordinator knows of an id, None for an id that it does not know.
+        """Return the coordinator's state of a transactional id; None for an unknown id.
 
         Raises:
             ClientError: the coordinator did not answer in time, or refused.

@@ -145,7 +145,7 @@ class _ReaderPool:
 
 
 def config_identity(config: LogReaderConfig) -> ConfigIdentity:
-    """Return what distinguishes the settings of two log readers."""
+    """Return a key that is equal for log readers with equal settings."""
     return tuple(sorted((name, getattr(config, name)) for name in type(config).definitions()))
 
 

@@ -70,7 +70,7 @@ _LACKING: Final = (Answer.LACKS, Answer.UNFIT)
 
 
 def answer_of(data: PartitionData) -> Answer:
-    """Return what an answer to a fetch of missing records means."""
+    """Return the outcome of a response to a fetch of missing records."""
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Answer.LACKS
     if data.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:

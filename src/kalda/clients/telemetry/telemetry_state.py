@@ -86,7 +86,7 @@ class ClientTelemetryState:
         return max(self.due_at - now, 0.0)
 
     def next_request(self) -> GetTelemetrySubscriptionsRequest | Push:
-        """Return what is due."""
+        """Return the request that is due."""
         assert self.state is not TelemetryState.ENDED, "telemetry has ended"
         if self.state is TelemetryState.SUBSCRIPTION_NEEDED:
             known = ZERO_UUID if self.subscription is None else self.subscription.client_instance_id

@@ -132,7 +132,7 @@ def plan_refill(
     may_repeat: bool,
     batch_offsets_max: int = BATCH_OFFSETS_MAX,
 ) -> RefillPlan:
-    """Return what to process between two offsets of each partition.
+    """Return the batches to process between two offsets of each partition.
 
     Args:
         starts: the first offset of each partition.

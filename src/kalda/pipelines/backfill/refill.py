@@ -96,7 +96,7 @@ class Refill:
         return isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT
 
     def plan(self, start: Bound | None, end: Bound | None) -> tuple[RefillPlan, dict[TopicPartition, int]]:
-        """Return what lies between two bounds and is not in the table, and where each partition ends.
+        """Return the offsets between two bounds that are not in the table, and each partition's end.
 
         Without a bound, the range begins where the logs begin and ends where they end. A pipeline with a
         checkpoint processes what it has not reached yet by itself, so the range ends there.

@@ -121,7 +121,7 @@ class RangeJob:
 
 
 def passed_failure(row: int, reason: str) -> FormatFailure:
-    """Return what the dead letter of a passed record says."""
+    """Return the failure that the dead letter of a passed record names."""
     return FormatFailure(row, PASSED, f"`kalda pipeline pass` lets the pipeline pass over it: {reason}")
 
 
@@ -166,7 +166,7 @@ class _RangeRun:
         return RangeResult(self._account(written), written, letters, self._metrics(began))
 
     def _wanted(self) -> WantedFields:
-        """Return what is read of records: dead letters have all of it."""
+        """Return the fields of records to read; a dead letter needs all of them."""
         rows, has_letters = self._job.rows, self._job.dead_letters is not None
         return WantedFields(
             keys="key" in rows.keep or has_letters,

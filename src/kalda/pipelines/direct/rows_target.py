@@ -57,7 +57,7 @@ class DeadLetters(Protocol):
         ...
 
     def finish(self) -> Written:
-        """Return what was written; it stays invisible until the batch is committed."""
+        """Return the written files or rows, which stay invisible until the batch is committed."""
         ...
 
     def abandon(self) -> None:

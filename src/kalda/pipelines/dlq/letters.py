@@ -114,7 +114,7 @@ class Letter:
 
 
 def read_letter(headers: Iterable[tuple[str, bytes | None]]) -> Letter | None:
-    """Return what the headers of a record say, or None when they are not those of a dead letter."""
+    """Return the place and failure from a record's headers; None if it is not a dead letter."""
     texts = {name: value.decode(errors="replace") for name, value in headers if value is not None}
     try:
         return Letter(

@@ -76,7 +76,7 @@ def audit_pipeline(
 
 
 def log_bounds(properties: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, LogBounds]:
-    """Return what the logs of all partitions of the topics hold; a topic that is gone has none.
+    """Return the offsets in the logs of the topics' partitions; a deleted topic has none.
 
     Args:
         properties: the cluster's settings with Kafka's dotted names.

@@ -71,7 +71,7 @@ class PublishedTable(Protocol):
         ...
 
     def read_changes(self, since: int | None, until: int | None = None) -> Iterator[Changes]:
-        """Return what versions changed, oldest first."""
+        """Return the changes of versions, oldest first."""
         ...
 
 

@@ -273,7 +273,7 @@ class SectionReader:
                 value.fault(f"{name} is not allowed here: {reason}")
 
     def build(self, name: str, make: Callable[[Value], ValueT]) -> ValueT | None:
-        """Return what a function makes of the value of a key, or None without the key."""
+        """Return a function's result for the value of a key, or None without the key."""
         value = self.get(name)
         return None if value is None else make(value)
 
@@ -303,7 +303,7 @@ def _any_text(value: Value) -> str:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """Return what a YAML error says, with what was being read and where that began."""
+    """Return a YAML error's text with the element that was being read and its beginning."""
     if error.context is None:
         return str(error.problem)
     where = f" in line {error.context_mark.line + 1}" if error.context_mark is not None else ""

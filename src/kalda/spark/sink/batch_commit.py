@@ -85,7 +85,7 @@ class BatchCommit:
         producer.commit_transaction()
 
     def _left_open(self, control: TransactionControl, plan: CommitPlan) -> list[TransactionHandle]:
-        """Return what failed attempts have left open. None of it can be in a later batch.
+        """Return the open transactions of failed attempts. None of them can be in a later batch.
 
         Before the decision of this batch, no task of a later one has begun.
         """

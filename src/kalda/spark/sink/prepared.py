@@ -82,7 +82,7 @@ def write_transaction(
 
 
 def transaction_prefix(scope: str) -> str:
-    """Return what the transactional ids of a sink's tasks begin with."""
+    """Return the prefix of the transactional ids of a sink's tasks."""
     return f"kalda-{scope}-t-"
 
 

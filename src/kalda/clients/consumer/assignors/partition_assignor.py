@@ -79,7 +79,7 @@ class PartitionAssignor(ABC):
         return None
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:  # noqa: B027
-        """Take note of this member's new assignment; called after each rebalance on every member."""
+        """Store this member's new assignment; called after each rebalance on every member."""
 
 
 class BuiltInAssignor(PartitionAssignor):

@@ -108,7 +108,7 @@ class StickyAssignor(AbstractStickyAssignor):
         self._memory = MemberData(assignment.partitions, generation_id)
 
     def member_data(self, subscription: Subscription) -> MemberData:
-        """Return what the user data says; owned partitions are revoked before an eager join."""
+        """Return the partitions in the user data, because owned ones are revoked before an eager join."""
         if not subscription.user_data:
             return MemberData(())
         return read_user_data(subscription.user_data)
