@@ -22,6 +22,7 @@ class NotingDialer(TcpDialer):
     """Dials over TCP and notes the ports, those with TLS and a login apart."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.secured: set[int] = set()
         self.plain: set[int] = set()
 
