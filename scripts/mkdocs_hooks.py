@@ -21,7 +21,7 @@ SEARCH_BOOSTS = {"tutorial/": 3, "how-to/": 3, "start/": 2, "internals/": 0.5, "
 """How much a page counts in the site's search, by directory: a reader wants a task before its history."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".json": "json", "": "makefile"}
 _DECISION = re.compile(
-    r"# (?P<number>\d+)\. (?P<title>.+)\n+Date: (?P<date>[\d-]+)\. Status: (?P<status>[^.\n]+)"
+    r"# (?P<number>\d+)\. (?P<title>.+)\n+Date: (?P<date>[\d-]+)\. Status: (?P<status>(?:[^.\n]|\.(?=\S))+)"
 )
 _FENCED = re.compile(r"(^[ \t]*(?:```|~~~).*?^[ \t]*(?:```|~~~)[ \t]*$)", re.MULTILINE | re.DOTALL)
 
@@ -44,7 +44,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         if page.file.src_uri.startswith(directory):
             page.meta.setdefault("search", {"boost": boost})
     if page.file.src_uri == "adr/index.md":
-        markdown += _decisions()
+        markdown += decisions()
     source = _repository_path(page.file.src_uri)
     if not source.endswith(".md"):
         return markdown
@@ -120,7 +120,8 @@ def _repository_path(src_uri: str) -> str:
     return path if (REPOSITORY / path).exists() else path.removesuffix(".md")
 
 
-def _decisions() -> str:
+def decisions() -> str:
+    """Return the table of the records in `docs/adr`, with their statuses."""
     rows = []
     for path in sorted((REPOSITORY / "docs/adr").glob("[0-9]*.md")):
         match = _DECISION.match(path.read_text())

@@ -40,6 +40,13 @@ def test_every_page_is_in_the_navigation(page: str) -> None:
     assert page.removeprefix("docs/") in (REPOSITORY / "mkdocs.yml").read_text()
 
 
+def test_the_list_of_decisions_shows_whole_statuses() -> None:
+    """The status of a replaced record links to the later one, whose file name has a dot."""
+    hooks = pytest.importorskip("mkdocs_hooks", exc_type=ImportError)
+
+    assert "| superseded by [ADR 36](0036-a-zookeeper-client-on-the-event-loop.md) |" in hooks.decisions()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_modules_that_a_page_names_exist(page: str) -> None:
     """Prose names modules as `kalda.storage.log_manager`; a renamed module must not leave the page behind."""

@@ -1,5 +1,5 @@
-"""What every tool shares: lazy loading, common options, the output port and exit codes.
+"""What every tool shares: common options, the output port and exit codes.
 
-A tool is a module with ``app = tool_app(...)`` and functions that `command` registers; its line in
-`kalda.cli_tools` makes it a command of `kalda`.
+A tool is a module with a group from `command.noun` and functions that `command.command` adds to it, or with a
+single command; its line in `kalda.cli_tools` makes it a command of `kalda`, which loads it when it is called.
 """

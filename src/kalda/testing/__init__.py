@@ -5,8 +5,8 @@ process of its own. `KaldaProcess` runs the command ``kalda start``. The ``boots
 ``bootstrap.servers`` of a Kafka client. `Security` gives a cluster encryption, logins and ACLs.
 
 They run `kalda.broker` and `kalda.zookeeper.server`, use the sessions of `kalda.zookeeper.client`, and wrap
-the connections of `kalda.net.peer` and the files of `kalda.storage` to inject failures. The package contains
-no mocks, and nothing in the broker depends on it.
+the connections of `kalda.net.peer` and the files of `kalda.runtime.system` to inject failures. The package
+contains no mocks, and nothing in the broker depends on it.
 """
 
 from kalda.testing.cluster import Cluster

@@ -7,8 +7,8 @@ without the records.
 
 The search ends without the records, and readers skip the offsets, when every other replica has answered that
 it lacks them too, or after `PATIENCE_SECONDS` if some do not answer. A follower needs its leader's answer in
-any case. Replicas that return later are still asked. `gap_search` decides this; this module connects, fetches
-and fills.
+any case. Replicas that return later are still asked. `missing_search` decides this; this module connects,
+fetches and fills.
 
 The requests have replica id -2, like those of Kafka's tools: any replica answers, up to its own high
 watermark. Records that were never committed are not searched for: a follower truncates them when its leader

@@ -1,1 +1,1 @@
-"""Client metrics (KIP-714): who shall push what, and what was pushed."""
+"""Client metrics (KIP-714): which clients are to push which metrics, and the metrics that they pushed."""

@@ -1,7 +1,7 @@
 """Declares the settings of the producer, with Kafka's names and the defaults of Apache Kafka 4.x.
 
 `ProducerOptions` lists the same names in snake case, for keyword arguments; a test keeps the two equal.
-Options that are Python objects (serializers, partitioner, interceptors) are in `producer_objects`.
+Options that are Python objects (serializers, partitioner, interceptors) are in `ProducerObjects`.
 
 Idempotence is on by default and is never switched off silently when the program asked for it, because a
 program that relies on it would get duplicates.

@@ -1,5 +1,5 @@
-"""Holds what clients and connections between brokers share: one pipelined connection, versions, errors.
+"""Connects to a broker: `BrokerConnection`, the choice of versions, logins, errors.
 
-It knows no cluster: `kalda.clients` chooses brokers, keeps metadata and retries. It imports `kalda.protocol`
-and `kalda.common`.
+Clients use it, and brokers among themselves; the ZooKeeper client uses its base, `StreamConnection`. It knows
+no cluster: `kalda.clients` chooses brokers, keeps metadata and retries.
 """

@@ -1,1 +1,1 @@
-"""Processes offsets that a pipeline has not, or a range again: replays and backfills."""
+"""Processes offsets that a pipeline has not processed, or a range once more: backfills and replays."""

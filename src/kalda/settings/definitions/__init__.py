@@ -4,8 +4,8 @@ A setting that has an effect is an attribute of a class here, or of a configurat
 `kalda.coordinator.group`. The settings that nothing reads stand in a table with the reason for each
 (`without_effect`), so that files written for Kafka can be read and DescribeConfigs lists what clients expect.
 
-The package holds no values: `kalda.broker.config` parses a broker's settings with these declarations and
-keeps them.
+The package holds no values: `kalda.settings.broker_config` parses a broker's settings with these
+declarations and keeps them.
 """
 
 from typing import Final

@@ -2,7 +2,7 @@
 
 The commits let Kafka's tools show how far a query is. Spark's checkpoint alone decides where a query goes on;
 the group is read back only for `startingOffsets=group`, for a repair, and for the topic ids and leader epochs
-that the metadata of its commits keeps. `lag_commits` decides when to commit.
+that the metadata of its commits keeps. `group_commits` decides when to commit.
 """
 
 import json
