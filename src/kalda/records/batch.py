@@ -350,8 +350,6 @@ def set_base_offset_and_leader_epoch(
     buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int
 ) -> None:
     """Write base offset and leader epoch into the batch. Both lie outside the CRC, which stays valid."""
-    assert base_offset >= 0, f"base offset {base_offset} is negative"
-    assert leader_epoch >= NO_PARTITION_LEADER_EPOCH, f"leader epoch {leader_epoch} is below -1"
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 

@@ -79,7 +79,7 @@ class Authorizer:
         self._store: Final = store
         self._generation = 0
         self._remembered_count = 0
-        """Decisions remembered since all were forgotten, those of clients that are gone included."""
+        """Decisions cached since the cache was cleared, including those of disconnected clients."""
         # A client's decisions live as long as its connections.
         self._of_clients: Final[WeakValueDictionary[tuple[str, str], Decisions]] = WeakValueDictionary()
         self._limiter: Final = LogLimiter(logger)
@@ -194,7 +194,7 @@ class Authorizer:
         name: str,
         operations: Iterable[AclOperation],
     ) -> int:
-        """Return those of some operations that a client may do, as a bit set (KIP-430)."""
+        """Return the permitted ones of some operations as a bit set (KIP-430)."""
         return sum(
             1 << operation
             for operation in operations

@@ -59,9 +59,9 @@ class Logins:
         self._decoy_key: Final = f"{cluster_id} {secret}".encode()
         self._server: Server | None = None
         self._bearer_tokens: Final[dict[str, BearerTokens]] = {}
-        """By listener; of those that offer OAUTHBEARER."""
+        """By listener; only listeners that offer OAUTHBEARER."""
         self._kerberos: Final[dict[str, Callable[[], SaslServer]]] = {}
-        """By listener, what begins a login by GSSAPI; of those that offer it."""
+        """By listener, the function that begins a login by GSSAPI; only listeners that offer it."""
         self._unused_keys: Final[dict[str, BearerKeys]] = {}
         """By listener, the token keys that no task refreshes yet."""
         for listener in config.listeners:

@@ -254,7 +254,7 @@ class BatchScan(NamedTuple):
     """The result of `scan_batches`."""
 
     next_offset: int
-    """Where the following fetch goes on."""
+    """The offset of the next fetch."""
     leader_epoch: int
     """That of the last whole batch; -1 without one."""
     whole_bytes: int

@@ -133,7 +133,7 @@ class ConsumerCore:
         self._committed_failures = 0
         """The number of times in a row that the committed offsets were not available."""
         self._committed_not_before = 0.0
-        """The loop's time before which they are not asked for again, whatever wakes the task."""
+        """The loop's time before which they are not requested again."""
         self._poll_timer: asyncio.TimerHandle | None = None
         self._positions_task: asyncio.Task[None] | None = None
 
@@ -322,7 +322,7 @@ class ConsumerCore:
         self.fetcher.wake()
 
     def seek_position(self, partition: TopicPartition, offset: int, epoch: int | None) -> FetchPosition:
-        """Return the position of a user's seek, with the partition's leader as far as it is known."""
+        """Return the position of a seek, with the partition's leader if it is known."""
         return FetchPosition(
             offset,
             NO_LEADER_EPOCH if epoch is None else epoch,

@@ -126,7 +126,7 @@ class LoopConsumer(AsyncConsumer[Any, Any]):
         self._give_up_arrow()
 
     async def abandon(self) -> None:
-        """Close without the user, whose listener cannot be called any more."""
+        """Close without the application's thread; the listener is not called."""
         self._listener = None
         await self.close(_ABANDON_SECONDS)
 

@@ -55,7 +55,7 @@ _LAST_WITH_NAMES: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class CommitIdentity:
-    """In whose name offsets are committed: by default that of no member at all."""
+    """The member in whose name offsets are committed; by default none."""
 
     generation_id: int = -1
     """The generation, or the member epoch of the consumer protocol."""

@@ -420,7 +420,7 @@ class SubscriptionState:
                     state.seek_unvalidated(position, self._next_generation())
 
     def reset_initializing(self, asked: Mapping[TopicPartition, int]) -> None:
-        """Apply `auto.offset.reset` to those of the partitions that are still without a position.
+        """Apply `auto.offset.reset` to the given partitions that have no position.
 
         `asked` is what `initializing` returned before committed offsets were asked for.
 
@@ -446,7 +446,7 @@ class SubscriptionState:
         return self.default_reset.kind is not ResetKind.NONE
 
     def has_all_positions(self) -> bool:
-        """Whether every assigned partition can be fetched as far as its position goes."""
+        """Whether every assigned partition has a validated position to fetch from."""
         with self._lock:
             return all(state.state is FetchState.FETCHING for state in self._partitions.values())
 

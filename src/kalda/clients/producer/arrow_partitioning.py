@@ -31,7 +31,7 @@ def partitions_of(keys: pa.Array, partition_count: int) -> Integers:
 
 
 def murmur2_of(keys: pa.Array) -> Words:
-    """Return the murmur2 hash of each value of a ``binary`` column; that of a null has no meaning."""
+    """Return the murmur2 hash of each value of a ``binary`` column; ignore the hash of a null."""
     _, offsets, data = keys.buffers()
     ends = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     lengths = np.diff(ends)

@@ -184,7 +184,7 @@ class ProduceResults:
         self._fail_with(batch, error, {})
 
     def abort(self, batch: ProducerBatch, error: ClientError) -> None:
-        """Fail a batch because the producer closes, the transaction ends, or nothing can be sent any more."""
+        """Fail a batch because the producer closes, the transaction ends, or sending is impossible."""
         if batch.is_done:
             return
         self._count_errors(batch)
@@ -327,7 +327,7 @@ class ProduceResults:
 
 
 def _with_topic(cause: ClientError, what: str) -> ClientError:
-    """Return the failure of a request as that of the records of one partition, of the same class."""
+    """Return an error of the same class as a request's, for the records of one partition."""
     kind = type(cause)
     if kind not in (BrokerConnectionError, RequestTimedOutError, UnsupportedApiError):
         return cause

@@ -553,7 +553,7 @@ class ProducerCore:
         return await self.telemetry.client_instance_id(timeout_s)
 
     async def close(self, timeout_s: float) -> None:
-        """Send what is there for up to `timeout_s` seconds, abort an open transaction, and end everything.
+        """Send buffered records for up to `timeout_s` seconds, abort an open transaction, and end all tasks.
 
         A caller that is cancelled does not wait for the records, but for the end of tasks and connections.
         """

@@ -466,7 +466,7 @@ class Sender:
             self._results.apply(batch, result, now, node)
 
     def _expire_in_flight(self, now: float) -> None:
-        """Fail the batches in flight whose time is over; their requests go on until `request.timeout.ms`."""
+        """Fail the expired batches in flight; their requests stay open until `request.timeout.ms`."""
         timeout = self._accumulator.settings.delivery_timeout_s
         for in_flight in self._in_flight:
             for batch in in_flight.values():

@@ -335,7 +335,7 @@ class TransactionManager(ProducerState):
         return None
 
     def handle_response(self, request: TransactionRequest, response: Message) -> None:
-        """Take the response to a request and go on to the state that follows."""
+        """Apply the response to a request and enter the next state."""
         outcome = outcome_of(request, response)
         if isinstance(response, TxnOffsetCommitResponse):
             assert isinstance(request, TxnOffsetCommit), f"{request} has an unexpected response"
@@ -363,7 +363,7 @@ class TransactionManager(ProducerState):
             self._retry(request, looks_up=True)
 
     def handle_internal_error(self, request: TransactionRequest, error: Exception) -> None:
-        """A request failed by a fault of this client: nothing is known of the transaction any more."""
+        """Enter the fatal state after a fault of this client, because the transaction's state is unknown."""
         self._become_fatal(f"internal error: {error!r}", None, error)
         self._fail(request)
 

@@ -98,7 +98,7 @@ class BatchLog:
         return pa.struct([]) if found is None else found
 
     def clear(self) -> None:
-        """Forget the last batch: its target does not exist any more."""
+        """Delete all records, because the target no longer exists."""
         self._storage.delete(_COLUMNS)
         self._storage.delete(_PLANNED)
         self._storage.delete(_LAST)

@@ -71,7 +71,7 @@ class BatchRunner:
     """Processes the batches of one pipeline, one at a time."""
 
     def __init__(self, plan: TopicPlan, file: PipelineFile, *, role: str = "") -> None:
-        """Take what to run; `role` distinguishes a second runner of the pipeline, e.g. of a replay."""
+        """Create a runner; `role` distinguishes a second runner of the pipeline, e.g. of a replay."""
         self._plan: Final = plan
         self._spec: Final = plan.spec
         self._checkpoint: Final = Checkpoint(file.checkpoint(plan.spec.name))
@@ -91,7 +91,7 @@ class BatchRunner:
         """Those that values have shown up to the current batch, where nothing declares them."""
 
     def check_start(self) -> None:
-        """Check that a query goes on where the target is.
+        """Check that a query resumes after the target's last batch.
 
         Raises:
             ProgressLostError: it would write rows again, or leave records out.

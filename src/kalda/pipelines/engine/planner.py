@@ -291,7 +291,7 @@ def _check_settings(spec: PipelineSpec, file: PipelineFile) -> None:
 
 
 def _check_untyped(steps: Sequence[RowStep], expectations: Expectations) -> None:
-    """Check that the SQL is evaluated whatever the types of the columns, which only the data shows."""
+    """Check that the SQL can be evaluated without the columns' types, which only the data shows."""
     queries = (each.text for each in steps if isinstance(each, RowQuery) and each.depends_on_types)
     text = next(queries, None) or expectations.untyped_text
     if text is not None:

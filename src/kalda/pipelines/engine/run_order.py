@@ -1,4 +1,4 @@
-"""Decides in which order pipelines run that process what is there and end.
+"""Decides the order of pipelines that process the available records and end.
 
 A pipeline reads what another one of the same file writes, a table or a topic by its name: it starts when that
 one has ended, so that one `once` brings a record through all of them. Pipelines that form a circle all start.

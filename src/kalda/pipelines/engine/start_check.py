@@ -21,7 +21,7 @@ _REPAIR: Final = "`kalda pipeline repair` rebuilds it from the consumer group an
 
 
 def check_checkpoint(spec: PipelineSpec, checkpoint: Checkpoint, source: SourceOptions) -> None:
-    """Check that Spark can go on from a checkpoint with the topics of the file; there may be none.
+    """Check that Spark can resume from a checkpoint, if there is one, with the topics of the file.
 
     Raises:
         ProgressLostError: it is damaged, or has topics that the pipeline does not read.

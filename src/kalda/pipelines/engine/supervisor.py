@@ -151,7 +151,7 @@ class Managed:
             self.status.state = RunState.WAITING
 
     def fail(self, error: Exception) -> None:
-        """Take it that the pipeline cannot go on, whatever it was doing."""
+        """Mark the pipeline as failed, unless it has ended."""
         if not self.is_done:
             self.error = error
             self.status.error = first_line(error)

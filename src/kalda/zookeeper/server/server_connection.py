@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from kalda.common.overriding import override
 from kalda.net.connection import Connection
 from kalda.zookeeper.errors import AuthFailedError, NoAuthError, SessionExpiredError, ZooKeeperError
 from kalda.zookeeper.port import EventType, WatchEvent
@@ -170,8 +171,8 @@ class ServerConnection(RegisteredConnection):
         """Send the event of a change that happened while the client was disconnected."""
         self._send(responses.event(kind, path))
 
+    @override
     def close(self, reason: str, level: int = logging.DEBUG) -> None:
-        """Send what is queued and close the connection; the session lives on."""
         if self.state is ConnectionState.CLOSED:
             return
         self._forget()
@@ -182,8 +183,8 @@ class ServerConnection(RegisteredConnection):
         self._forget()
         self.link.close(reason, level)
 
+    @override
     def check_invariants(self) -> None:
-        """Assert that the connection keeps its bounds and its own counters."""
         assert 0 <= self.outstanding <= OUTSTANDING_MAX, f"{self.outstanding} requests are outstanding"
         assert len(self.identities) <= IDENTITIES_MAX + 2, f"{len(self.identities)} identities"
 

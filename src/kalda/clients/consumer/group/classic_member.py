@@ -170,7 +170,7 @@ class ClassicMember:
         raise self._fatal(code, "JoinGroup")
 
     def sync_request(self, assignments: Mapping[str, bytes]) -> SyncGroupRequest:
-        """Ask for this member's assignment; the leader sends those of all members."""
+        """Return a SyncGroup request for this member's assignment; the leader's has all assignments."""
         return SyncGroupRequest(
             group_id=self._group_id,
             generation_id=self.generation.generation_id,

@@ -335,7 +335,7 @@ class ClassicMembership(GroupMembership):
         return {member_id: write_assignment(each) for member_id, each in assigned.items()}
 
     async def _watch(self, topics: frozenset[str]) -> None:
-        """Follow the metadata of all members' topics; wait for that of new ones."""
+        """Request metadata of all members' topics, and wait until the new topics have arrived."""
         metadata = self._client.metadata
         if self._subscriptions.group_subscribe(topics) and metadata.wanted_topics is not None:
             metadata.set_topics(self._subscriptions.metadata_topics, self._client.clock.monotonic())

@@ -163,7 +163,7 @@ class ConsumerMember:
 
     @property
     def is_in_group(self) -> bool:
-        """Whether the coordinator counts this member, as far as the member knows."""
+        """Whether the member assumes that the coordinator has it in the group."""
         return self.state not in _OUTSIDE
 
     @property

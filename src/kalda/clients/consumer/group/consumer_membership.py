@@ -219,7 +219,7 @@ class ConsumerMembership(GroupMembership):
         self._heartbeats.wake()
 
     def _pace(self, now: float) -> None:
-        """Set when the heartbeat after the present one may be sent, whatever calls for it."""
+        """Set the earliest time of the next heartbeat."""
         if now - self._sent_at > _QUIET_SECONDS:
             self._pacer.reset()
         self._sent_at = now

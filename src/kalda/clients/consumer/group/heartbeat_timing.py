@@ -56,7 +56,7 @@ class HeartbeatTiming:
         self.next_heartbeat_at = now + self._backoff(self._failures)
 
     def is_session_expired(self, now: float) -> bool:
-        """Whether the coordinator has removed the member by now, as far as the member knows."""
+        """Whether the session has expired by the member's clock."""
         return now >= self._session_deadline
 
     def is_poll_expired(self, now: float) -> bool:

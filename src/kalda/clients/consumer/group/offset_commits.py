@@ -260,7 +260,7 @@ class OffsetCommits:
         self._on_committed(offsets)
 
     def _are_deleted(self, partitions: Collection[TopicPartition], ids: TopicIds) -> bool:
-        """Whether partitions were consumed, so that they existed, and are not in the metadata any more.
+        """Whether partitions that were consumed are no longer in the metadata.
 
         `ids` are those of their topics; another topic may have the name now.
         """

@@ -30,7 +30,7 @@ class GroupRequests:
         self._coordinator_id = -1
         """The broker that the last request was for."""
         self._may_be_held = False
-        """Whether a JoinGroup or SyncGroup was sent and not answered, also if nothing awaits it any more."""
+        """Whether a JoinGroup or SyncGroup has no response yet, even if no task awaits one."""
 
     async def find_coordinator(self) -> None:
         """Look the coordinator up unless it is known. One attempt.
