@@ -3,8 +3,8 @@
 It is not the broker's check of names: a name that only a broker refuses goes to the broker, whose rules
 decide.
 
-What a maintainer must not break: a value that a request cannot carry must be refused before it becomes one of
-the topics that a client asks for. Else no later metadata request of that client can be sent.
+A value that a request cannot carry must be refused before it becomes one of the topics that a client asks
+for: otherwise every later metadata request of that client fails.
 """
 
 from collections.abc import Iterable, Sequence

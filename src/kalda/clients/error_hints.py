@@ -1,7 +1,7 @@
 """Lists what to do about the error codes that a setting or a right can cure.
 
-A broker's own text replaces these: it knows more. What a maintainer must not break: each remedy is right for
-every request that can get the code.
+A broker's own text replaces these: it knows more. Each hint has to be right for every request that can get
+the code.
 """
 
 from collections.abc import Mapping

@@ -72,7 +72,7 @@ def write(value: object) -> bytes:
 
 
 def parse(data: bytes) -> Any:
-    """Return what JSON text holds.
+    """Return the value of a JSON text.
 
     Raises:
         ValueError: it is not JSON.
@@ -270,7 +270,7 @@ def _dumps(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return what JSON has for a value that `json` does not know."""
+    """Return the JSON form of a value that `json` does not know."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     if isinstance(value, Enum):

@@ -3,9 +3,9 @@
 Each synchronous client has one such thread; closing the client ends it. The thread is a daemon: a program
 that forgets to close its clients still exits.
 
-What a maintainer must not break: nothing of a client may be used in a forked child. The loop thread exists in
-the parent only, and the child's copies of its sockets belong to the parent's connections. The thread takes no
-lock that a caller may hold while it waits for the thread: see `loop_logger`.
+Nothing of a client may be used in a forked child. The loop thread exists in the parent only, and the child's
+copies of its sockets belong to the parent's connections. The thread takes no lock that a caller may hold
+while it waits for the thread: see `loop_logger`.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class LoopCall(Generic[T]):
         self._unset.acquire(timeout=seconds)
 
     def result(self) -> T:
-        """Return what the coroutine returned, once it has ended; raises what it raised.
+        """Wait for the coroutine, and return its result or raise its exception.
 
         Raises:
             IllegalStateError: the client was closed during the call.

@@ -4,8 +4,8 @@
 `set_topics` and `request_update` may be called in any thread too; the other methods belong to the event
 loop's.
 
-What a maintainer must not break: a partition's leader epoch never goes back. A broker that lags behind may
-answer with an older leader, and a client that believed it would alternate between two leaders (KIP-320).
+A partition's leader epoch never goes back. A broker that lags behind may answer with an older leader, and a
+client that believed it would alternate between two leaders (KIP-320).
 """
 
 import threading

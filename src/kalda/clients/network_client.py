@@ -4,8 +4,8 @@
 coordinates a group or a transaction, because a JoinGroup may wait for minutes and responses come in order.
 It holds no decisions of producers or consumers. One event loop owns it.
 
-What a maintainer must not break: a request is sent at most once by `send`. Whether to send it again is for
-the caller to decide, who knows whether a broker may process it twice.
+`send` sends a request at most once. The caller decides whether to send it again, because it knows whether a
+broker may process the request twice.
 """
 
 import asyncio

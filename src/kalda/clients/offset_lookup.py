@@ -155,7 +155,7 @@ def epochs_request(positions: Mapping[TopicPartition, FetchPosition]) -> OffsetF
 
 
 def read_epochs(response: OffsetForLeaderEpochResponse) -> EpochEnds:
-    """Return what a response says."""
+    """Return the ends of epochs in a response, and its errors."""
     ends = EpochEnds()
     for topic in response.topics:
         for each in topic.partitions:

@@ -99,7 +99,7 @@ def write_pages(directory: Path) -> None:
 
 
 def _declared(config: type[Settings], bases: Iterable[type[Settings]]) -> list[ConfigKey]:
-    """Return what a class declares beyond some of its bases, or with another default."""
+    """Return the settings that a class declares beyond some of its bases, or with another default."""
     known = {name: key for base in bases for name, key in base.definitions().items()}
     return [
         key

@@ -4,9 +4,9 @@ The driver of a Spark job uses it: it has the identities of transactions that ta
 producers. All requests are repeated until they succeed or `BLOCK_MS` is over; each may be repeated by another
 process.
 
-What a maintainer must not break: a transaction is ended under the identity that a task returned, never under
-the identity that the coordinator has at the moment. A coordinator refuses an identity that was replaced, so
-the transaction of a later task cannot be ended by mistake.
+A transaction is ended under the identity that a task returned, never under the identity that the coordinator
+has at the moment. A coordinator refuses an identity that was replaced, so the transaction of a later task
+cannot be ended by mistake.
 """
 
 import asyncio
@@ -164,7 +164,7 @@ class AsyncTransactionControl:
             await self._retry(f"end of {handle.transactional_id}", attempt)
 
     async def describe(self, transactional_id: str) -> Described | None:
-        """Return what the coordinator knows of an id, None for an id that it does not know.
+        """Return the coordinator's state of a transactional id; None for an unknown id.
 
         Raises:
             ClientError: the coordinator did not answer in time, or refused.

@@ -4,7 +4,7 @@
 and counts and reports the suppressed ones. `FloodFilter` protects the whole process: it limits the lines of
 every call site, including those of libraries.
 
-What a maintainer must not break: both hold a bounded number of counters, whatever peers send.
+Both hold a bounded number of counters, whatever peers send.
 """
 
 import logging

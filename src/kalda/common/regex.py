@@ -16,11 +16,11 @@ class Pattern(Protocol):
     """A compiled expression."""
 
     def fullmatch(self, text: str, /) -> object | None:
-        """Give something other than None if the whole text matches."""
+        """Return a match if the whole text matches, else None."""
         ...
 
     def search(self, text: str, /) -> object | None:
-        """Give something other than None if any part of the text matches."""
+        """Return a match if any part of the text matches, else None."""
         ...
 
 

@@ -17,8 +17,7 @@ first expires. At 3 bucket [3..5] begins; its task is put in again, and level 0,
 task goes to level 1 bucket [12..14], at 12 to level 0 bucket [13], and expires at 13.
 
 A task never expires before its delay has passed, and expires within one tick after it, provided that
-`advance` is called at `next_deadline`. What a maintainer must not break: every bucket with an entry is in the
-queue of begins.
+`advance` is called at `next_deadline`. Every bucket with an entry is in the queue of begins.
 """
 
 import heapq

@@ -304,6 +304,7 @@ class ControllerDriver:
     # Elections.
 
     async def _elect(self) -> None:
+        # A term stays bound to the session that elected it, so that its writes fail once that one expired.
         if not self.is_active:
             self._session.begin()
         read = self._watches.controller_id
@@ -319,6 +320,7 @@ class ControllerDriver:
                 self._controller_id = self._broker_id
                 await self._become_controller(store)
                 return
+            # Another broker was faster; reading its id again also sets the watch for the next election.
             controller_id = await self._watches.controller_id()
         self._controller_id = controller_id
         if controller_id is not None and not self.is_active:

@@ -63,6 +63,7 @@ def _decide_state(
     replicas = assignment.replicas
     serving = [replica for replica in replicas if context.is_serving(partition, replica)]
     online = [replica for replica in serving if context.is_online(partition, replica)]
+    # Completing a reassignment comes first: its state also settles the leader among the target replicas.
     if assignment.is_being_reassigned:
         complete = reassigned_state(state, assignment.target, online, context.epoch)
         if complete is not None:

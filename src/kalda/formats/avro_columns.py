@@ -2,8 +2,7 @@
 
 Each value has a cursor; reading a field moves all cursors. A value that ends too early, or holds what its
 schema does not allow, is marked and its cursor stays inside its own bytes, so no value can read another one.
-What a maintainer must not break: every index into the data is clipped to the value, and every length is
-checked.
+Every index into the data is clipped to the value, and every length is checked.
 """
 
 from collections.abc import Mapping

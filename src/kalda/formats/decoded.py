@@ -1,7 +1,7 @@
 """Defines what decoding returns: one row for each value, and a failure for each value that is bad.
 
-The one thing a maintainer must not break: row i of `Decoded.columns` belongs to value i, whatever bytes the
-other values hold. A tombstone (null value) is a null row without a failure.
+Row i of `Decoded.columns` belongs to value i, whatever bytes the other values hold. A tombstone
+(null value) is a null row without a failure.
 """
 
 from collections.abc import Iterable, Sequence

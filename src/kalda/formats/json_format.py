@@ -4,8 +4,8 @@ batch.
 Why joining the values by newlines cannot shift rows: only values that start with ``{`` and end with ``}`` are
 joined. After a ``}`` that ends a value, a newline and a ``{`` follow, which is no JSON inside an object, an
 array or a text (a raw newline in a text is malformed). So each value starts a row of its own, and as many
-rows as values means one row for each. A maintainer must keep both checks: first and last byte, and the count
-of rows.
+rows as values means one row for each. Both checks are needed: the first and last byte, and the
+number of rows.
 """
 
 import copy

@@ -1,9 +1,9 @@
 """A client of schema registries with Confluent's REST API: schemas by id or subject, registration.
 
 Schemas never change under an id, so they are cached for the life of the process. An id that the registry does
-not know is remembered for a minute, because corrupt values name random ids. What a maintainer must not break:
-a registry that cannot be reached is an error of the job, never of a value; else an outage would fill the
-dead-letter queue with good records.
+not know is remembered for a minute, because corrupt values name random ids. A registry that cannot be reached
+is an error of the job, never of a value; otherwise an outage would fill the dead-letter queue with good
+records.
 """
 
 import json

@@ -1,8 +1,8 @@
 """What one micro-batch did, counted for each range of offsets.
 
 An account is written into the commit of the table and into the ledger, so it proves that no record was lost
-on the way. It counts nothing itself. What a maintainer must not break: every number comes from the task that
-did the work; a number that is computed from the others would make the balance true by definition.
+on the way. It counts nothing itself. Every number comes from the task that did the work; a number that is
+computed from the others would make the balance true by definition.
 """
 
 import json

@@ -4,9 +4,9 @@ A checkpoint has a file `metadata` with the query's id, and a file for each batc
 the batch runs) and in `commits` (written after it). Spark writes the checkpoint; only a lost one is made
 here. This module knows neither state stores nor Spark's classes, and never changes a file that exists.
 
-What a maintainer must not break: the offsets of a batch come from the log that Spark writes before the batch
-runs, so a replay of the batch finds the same there. The texts are Spark's, and the offsets are written as
-Python's `json` writes them, because Spark compares them as text with what the source returns.
+The offsets of a batch come from the log that Spark writes before the batch runs, so a replay of the batch
+finds the same there. The texts are Spark's, and the offsets are written as Python's `json` writes them,
+because Spark compares them as text with what the source returns.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Checks rows against the conditions of a pipeline (`expect`), before Spark or Kalda writes them.
 
 A row meets an expectation when its condition is true; null is not true. Rows that fail one with ``drop`` are
-left out, with ``dlq`` they become dead letters, with ``fail`` they stop the batch. What a maintainer must not
-break: a row is counted under the first expectation that it fails, in the order of the file, with ``fail``
-before ``dlq`` before ``drop``, so that the numbers do not depend on how rows are spread over batches.
+left out, with ``dlq`` they become dead letters, with ``fail`` they stop the batch. A row is counted under the
+first expectation that it fails, in the order of the file, with ``fail`` before ``dlq`` before ``drop``, so
+that the numbers do not depend on how rows are spread over batches.
 """
 
 from collections.abc import Sequence

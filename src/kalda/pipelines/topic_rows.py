@@ -1,7 +1,7 @@
 """Turns rows of columns into the columns of records: key, value, and what a record may have beside them.
 
-It is used wherever a pipeline writes a topic. What a maintainer must not break: equal keys give equal bytes,
-on every path and in every version, because the bytes choose the partition and what compaction removes.
+It is used wherever a pipeline writes a topic. Equal keys give equal bytes, on every path and in every
+version, because the bytes choose the partition and what compaction removes.
 """
 
 import json

@@ -63,6 +63,8 @@ def added(one: Totals | None, one_rows: int, other: Totals | None, other_rows: i
 
     None stands for unknown totals, except of no rows.
     """
+    assert one_rows >= 0, f"{one_rows} rows"
+    assert other_rows >= 0, f"{other_rows} rows"
     if not one_rows or not other_rows:
         return other if not one_rows else one
     if one is None or other is None:

@@ -3,8 +3,8 @@
 A broker answers in the order of the requests, so a queue of the requests in flight is enough to read
 responses. The class opens nothing, waits for nothing and retries nothing; `net` does.
 
-What a maintainer must not break: a response is matched by its place in the queue *and* by its correlation
-id, so that a stream that lost its order raises an error instead of being misread.
+A response is matched by its place in the queue *and* by its correlation id, so that a stream that lost its
+order raises an error instead of being misread.
 """
 
 from collections import deque

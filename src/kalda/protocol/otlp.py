@@ -5,9 +5,9 @@ attributes that are numbers and truth values; it skips histograms and summaries.
 ``opentelemetry-proto`` would bring protobuf's runtime of several megabytes, whose versions other packages
 pin, for these seven small messages.
 
-What a maintainer must not break: the numbers of the fields are OpenTelemetry's, and the bytes to decode come
-from anybody. Everything that is malformed raises `InvalidMetricsError`, nothing recurses, and the work is
-bounded: each field that is looked at counts, and points are decoded one by one, as the caller asks for them.
+The numbers of the fields are OpenTelemetry's, and the bytes to decode come from anybody. Everything that is
+malformed raises `InvalidMetricsError`, nothing recurses, and the work is bounded: each field that is looked
+at counts, and points are decoded one by one, as the caller asks for them.
 """
 
 import struct

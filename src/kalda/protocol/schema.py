@@ -8,8 +8,8 @@ A declaration is a plain class with slots and a keyword-only constructor in whic
 type checkers see the real fields. This module is not a codec: it holds the facts that the two codecs
 (`codec_reference`, and the one that `codec` compiles) read.
 
-What a maintainer must not break: importing a message module creates classes only. No source is generated
-before the first use of a class, because the broker's start-up time pays for every class.
+Importing a message module creates classes only. No source is generated before the first use of a class,
+because the broker's start-up time pays for every class.
 """
 
 from collections.abc import Callable, Iterator

@@ -6,10 +6,10 @@ same is done by `columnar_numpy` and `columnar_encode_numpy` with numpy, and for
 right. A function here returns None or -1 for anything that it does not accept, and the caller then runs the numpy
 code, which raises the error. So this module may accept less than the numpy code, never more.
 
-What a maintainer must not break: each read is compared with the end of the record, and each write with the end of its
-buffer, before it happens. The bytes come from the network, and no exception follows a wrong access. Raise `INTERFACE`
-here and in `implementation` when the arguments of a function change: an extension that an editable install left
-behind must not be called in a new way.
+Each read is compared with the end of the record, and each write with the end of its buffer, before it
+happens. The bytes come from the network, and no exception follows a wrong access. Raise `INTERFACE` here and
+in `implementation` when the arguments of a function change: an extension that an editable install left behind
+must not be called in a new way.
 """
 
 from cpython.bytearray cimport (

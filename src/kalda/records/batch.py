@@ -350,6 +350,8 @@ def set_base_offset_and_leader_epoch(
     buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int
 ) -> None:
     """Write base offset and leader epoch into the batch. Both lie outside the CRC, which stays valid."""
+    assert base_offset >= 0, f"base offset {base_offset} is negative"
+    assert leader_epoch >= NO_PARTITION_LEADER_EPOCH, f"leader epoch {leader_epoch} is below -1"
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -366,6 +368,7 @@ def set_max_timestamp(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> None:
     """Set the maximum timestamp and the timestamp type, and recompute the CRC."""
+    assert timestamp_type is not TimestampType.NO_TIMESTAMP_TYPE, "a batch of format 2 has timestamps"
     attributes: int = _INT16.unpack_from(buffer, position + ATTRIBUTES_POSITION)[0]
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes |= LOG_APPEND_TIME_FLAG
@@ -383,6 +386,7 @@ def set_producer_state(
 
     A producer that got a new id or epoch also does this to the batches that wait to be sent again.
     """
+    assert producer_id >= 0 or not is_transactional, "a transactional batch needs a producer id"
     attributes: int = _INT16.unpack_from(buffer, ATTRIBUTES_POSITION)[0]
     transactional = TRANSACTIONAL_FLAG if is_transactional else 0
     _INT16.pack_into(buffer, ATTRIBUTES_POSITION, attributes & ~TRANSACTIONAL_FLAG | transactional)
@@ -444,6 +448,7 @@ def pack_header(
     record_count: int,
 ) -> None:
     """Write the header of the records behind the first `HEADER_SIZE` bytes of `batch`."""
+    assert len(batch) >= HEADER_SIZE, f"a batch of {len(batch)} bytes has no room for a header"
     _HEADER.pack_into(
         batch,
         0,

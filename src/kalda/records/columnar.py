@@ -4,8 +4,8 @@
 the package was built with it, else by numpy (`columnar_numpy`). `record.iter_records` yields the same values
 as rows; tests compare all three.
 
-What a maintainer must not break: both implementations return equal columns. The compiled one returns None for
-what it does not accept, and numpy then decides, so that errors have one source.
+Both implementations return equal columns. The compiled one returns None for what it does not accept, and
+numpy then decides, so that errors have one source.
 """
 
 from collections.abc import Iterable, Iterator
@@ -155,6 +155,7 @@ def iter_record_batches(
 
 def _to_batch(columns: list[pa.Array], selection: Selection) -> ColumnarBatch:
     offsets, timestamps, timestamp_types, keys, values, *headers = columns
+    assert len({len(each) for each in columns}) == 1, f"columns of {[len(each) for each in columns]} rows"
     return ColumnarBatch(
         offsets=offsets,
         timestamps_ms=timestamps,

@@ -2,7 +2,7 @@
 
 Both encoders of records use it. It knows nothing of records.
 
-What a maintainer must not break: a column may be a slice, and begin anywhere in its buffers.
+A column may be a slice that begins anywhere in its buffers.
 """
 
 import numpy as np

@@ -4,8 +4,8 @@ One pass validates the records and fills the columns of numbers; a second one co
 where Arrow wants them. Both release the GIL, so that a client's loop thread receives at the same time. This
 module allocates the buffers and puts the columns together; `_records` fills them.
 
-What a maintainer must not break: the columns equal those of `columnar_numpy`, which also says what is an
-error: `decode` returns None for records that it does not accept.
+The columns equal those of `columnar_numpy`, which also says what is an error: `decode` returns None for
+records that it does not accept.
 """
 
 from typing import Final

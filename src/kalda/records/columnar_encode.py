@@ -97,10 +97,12 @@ class RecordColumns:
 
     def size_bound(self, start: int, end: int) -> int:
         """Return a bound of the bytes of the records from row `start` to before `end`."""
+        assert 0 <= start < end <= len(self), f"rows [{start}, {end}) of {len(self)}"
         return int(self.bounds[end - 1]) - (int(self.bounds[start - 1]) if start else 0)
 
     def end_of_batch(self, start: int, batch_bytes_max: int) -> int:
         """Return the row after the last that fits into a batch from `start` on; at least one row does."""
+        assert 0 <= start < len(self), f"row {start} of {len(self)}"
         taken = int(self.bounds[start - 1]) if start else 0
         return max(start + 1, int(np.searchsorted(self.bounds, taken + batch_bytes_max, side="right")))
 
@@ -119,6 +121,7 @@ class RecordColumns:
         self, start: int, end: int, compression: Compression, compression_level: int | None
     ) -> bytearray:
         """Return a batch of the records from row `start` to before `end`, at least one."""
+        assert 0 <= start < end <= len(self), f"rows [{start}, {end}) of {len(self)}"
         rows = slice(start, end)
         return _encode_batch(
             None if self.keys is None else self.keys[rows],

@@ -3,8 +3,8 @@
 This module hands the buffers of Arrow columns to `_records`, which writes record after record and copies keys
 and values once, without the GIL.
 
-What a maintainer must not break: the bytes equal those of `columnar_encode_numpy`, which also says what is an
-error: both functions return None for columns that they do not accept.
+The bytes equal those of `columnar_encode_numpy`, which also says what is an error: both functions return None
+for columns that they do not accept.
 """
 
 import pyarrow as pa

@@ -3,8 +3,7 @@
 `columnar` returns the records of these batches. This module checks and decompresses batches and decodes no
 record but markers. The bounds of memory of one decode are here.
 
-What a maintainer must not break: `next_offset` passes every batch that is left out, or a reader would fetch
-it for ever.
+`next_offset` passes every batch that is left out, or a reader would fetch it for ever.
 """
 
 from collections.abc import Iterable
@@ -114,5 +113,8 @@ def select(
         selection.consumed_bytes = position + header.size
     if end_offset is not None and selection.next_offset > end_offset:
         selection.next_offset = max(start_offset, end_offset)
+    assert selection.next_offset >= start_offset, f"{selection.next_offset} is below {start_offset}"
+    assert selection.consumed_bytes <= len(data), f"{selection.consumed_bytes} of {len(data)} bytes"
+    assert len(selection.headers) == len(selection.sections), "each batch has one section"
     selection.finish()
     return selection

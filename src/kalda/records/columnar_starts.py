@@ -5,8 +5,8 @@ record without headers ends with a zero (its header count), and behind the next 
 again (the attributes, which format 2 does not use). This module takes every place that looks like that for a
 start, and then compares the end of each record with the start of the next.
 
-What a maintainer must not break: only a start to which the record before it leads is returned. Bytes of a
-value may look like a start; they cost time, never a wrong record.
+Only a start to which the record before it leads is returned. Bytes of a value may look like a start; they
+cost time, never a wrong record.
 """
 
 from typing import Final

@@ -130,6 +130,7 @@ def compress_message_set(codec: Compression, magic: int, data: Buffer, level: in
 
 def as_message_set(codec: Compression, magic: int, packed: bytes) -> bytes:
     """Return compressed messages as clients of format `magic` expect them; see `compress_message_set`."""
+    assert magic in (0, 1), f"a message set has format 0 or 1, not {magic}"
     if codec is Compression.LZ4 and magic == 0:
         return packed[:_LZ4_CHECKSUM_AT] + _LZ4_WRONG_CHECKSUM + packed[_LZ4_CHECKSUM_AT + 1 :]
     return packed
@@ -195,6 +196,7 @@ def decompress_into(codec: Compression, data: Buffer, out: bytearray | memoryvie
     Raises:
         CorruptRecordError: the codec does not accept the bytes.
     """
+    assert codec in (Compression.LZ4, Compression.ZSTD), f"{codec.name} is not decompressed in place"
     module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
     try:
         size: int = module.decompress_into(data, out)
@@ -202,6 +204,7 @@ def decompress_into(codec: Compression, data: Buffer, out: bytearray | memoryvie
         if "whole buffer" not in str(error):
             raise _corrupt(codec, error) from error
         return None
+    assert size <= len(out), f"{size} bytes were written to a buffer of {len(out)}"
     return size
 
 
@@ -360,6 +363,7 @@ def _iter_snappy(data: Buffer, size_max: int) -> Iterator[bytes]:
 
 def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes | None:
     """Return the block's content, or ``None`` if its preamble declares more than `size_max` bytes."""
+    assert size_max >= 0, f"the blocks before exceeded the bound by {-size_max} bytes"
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
         if size > size_max:

@@ -4,8 +4,8 @@ New memory for each batch costs as much as decompression itself: the kernel clea
 decoding copies keys and values into Arrow's own buffers, so the decompressed bytes are needed for one decode
 only.
 
-What a maintainer must not break: the bytes of a buffer are valid until `clear`. A caller that hands out views
-of them must not use the buffer again.
+The bytes of a buffer are valid until `clear`. A caller that hands out views of them must not use the buffer
+again.
 """
 
 from typing import Final
@@ -37,6 +37,7 @@ class DecompressionBuffer:
 
     def truncate(self, size: int) -> None:
         """Forget the sections behind `size`."""
+        assert 0 <= size <= self.size, f"{size} of {self.size} bytes cannot be kept"
         self.size = size
 
     def append(self, codec: Compression, data: Buffer, size_max: int) -> tuple[int, int]:
@@ -51,6 +52,7 @@ class DecompressionBuffer:
             self._memory[self.size : self.size + size] = part
         start = self.size
         self.size = start + size
+        assert self.size <= len(self._memory), f"{self.size} bytes in a buffer of {len(self._memory)}"
         return start, self.size
 
     def view(self) -> memoryview:

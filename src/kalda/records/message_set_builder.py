@@ -105,7 +105,9 @@ class MessageSetBuilder:
         first, second, count, base_offset, last_offset, max_timestamp = append(
             self._messages, self._base_offset, last_offset
         )
+        assert count >= 0, f"{count} messages were appended"
         if count:
+            assert last_offset >= self._next_offset, f"{last_offset} does not follow {self._next_offset - 1}"
             self._base_offset = base_offset
             self._next_offset = last_offset + 1
             self._max_timestamp = max(self._max_timestamp, max_timestamp if self._magic else NO_TIMESTAMP)

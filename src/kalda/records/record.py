@@ -324,6 +324,7 @@ class RecordBatchBuilder:
 
     def move(self, base_offset: int) -> None:
         """Give the first record the offset `base_offset`; the others follow it as before."""
+        assert base_offset >= 0, f"base offset {base_offset} is negative"
         self._base_offset = base_offset
 
     def append(
@@ -378,6 +379,10 @@ class RecordBatchBuilder:
 
         For batches without gaps between offsets.
         """
+        assert self._contents is None, "the batch is closed"
+        assert self._drained is None, "records that are compressed cannot be taken back"
+        assert HEADER_SIZE <= size <= len(self._batch), f"size {size} is not in {len(self._batch)}"
+        assert 0 <= record_count <= self._record_count, f"{record_count} of {self._record_count} records"
         del self._batch[size:]
         self._record_count = self._next_delta = record_count
         # The next append sets it, together with its field.
@@ -394,6 +399,8 @@ class RecordBatchBuilder:
         assert self._contents is None, "the batch is closed for appends"
         base = _NO_BASE if self._base_timestamp is None else self._base_timestamp
         result, count, max_timestamp, base = append(self._batch, base, self._next_delta)
+        assert count >= 0, f"{count} records were appended"
+        assert not count or base != _NO_BASE, "the first record sets the base timestamp"
         if count:
             self._base_timestamp = base
             self._next_delta += count
@@ -449,6 +456,7 @@ class RecordBatchBuilder:
 
     def drain(self) -> None:
         """Compress what was appended so far, where there is a codec, so that it takes less memory."""
+        assert self._contents is None, "the batch is closed"
         if self._compression is Compression.NONE:
             return
         if self._drained is None:
@@ -478,6 +486,7 @@ class RecordBatchBuilder:
         """
         if self._record_count == 0 or self._base_timestamp is None:
             raise ValueError("a batch needs at least one record")
+        assert self._record_count <= self._next_delta, f"{self._record_count} records, {self._next_delta=}"
         appended = self._attributes & LOG_APPEND_TIME_FLAG
         batch = self._batch
         if self._compression is not Compression.NONE:

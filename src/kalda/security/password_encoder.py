@@ -93,6 +93,7 @@ class PasswordEncoder:
         """Encrypt a password under a new salt."""
         encoding, plain = self._encoding, password.encode()
         salt = self._random_bytes(_SALT_BYTES)
+        assert len(salt) == _SALT_BYTES, f"a salt of {len(salt)} bytes"
         is_gcm = encoding.cipher == _GCM
         vector = self._random_bytes(_GCM_IV_BYTES if is_gcm else _block_bytes(encoding.cipher))
         key = self._key(encoding, salt)

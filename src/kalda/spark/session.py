@@ -3,8 +3,8 @@
 `kalda pipeline` runs with these settings, the how-to recommends them, and the benchmarks give them to both
 sides. They change no result of a query. This module starts a session only in `build_session`.
 
-What a maintainer must not break: each setting is one that Spark accepts in any mode (local, standalone,
-Kubernetes, YARN), and one that was measured.
+Each setting is one that Spark accepts in any mode (local, standalone, Kubernetes, YARN), and one whose effect
+was measured.
 """
 
 import os

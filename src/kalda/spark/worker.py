@@ -6,8 +6,8 @@ imported modules after each task. `prepare_worker` and `pooled_reader` take both
 Planner processes and the source process of a stream use the same pool. This module knows no topic and no
 option of the source.
 
-What a maintainer must not break: a forked child starts with an empty pool. The threads of a log reader exist
-in the process that created it only, and the child's copies of its sockets belong to the parent.
+A forked child starts with an empty pool. The threads of a log reader exist in the process that created it
+only, and the child's copies of its sockets belong to the parent.
 """
 
 import gc
@@ -145,7 +145,7 @@ class _ReaderPool:
 
 
 def config_identity(config: LogReaderConfig) -> ConfigIdentity:
-    """Return what distinguishes the settings of two log readers."""
+    """Return a key that is equal for log readers with equal settings."""
     return tuple(sorted((name, getattr(config, name)) for name in type(config).definitions()))
 
 

@@ -8,9 +8,9 @@ fills it, and `FutureLogs.replace` puts it in place of the current log, in this 
 3. when that name is on the device, the old directory is renamed to ``…-delete``;
 4. when that is on the device, the file of step 1 is removed, and later the old files.
 
-What a maintainer must not break: between steps 2 and 3 two log directories have the partition, and only the
-file of step 1 shows the next start which one is current. The old directory may be on a disk that failed, and
-come back much later; so may the new one.
+Between steps 2 and 3 two log directories have the partition, and only the file of step 1 shows the next start
+which one is current. The old directory may be on a disk that failed, and come back much later; so may the new
+one.
 """
 
 import logging

@@ -54,7 +54,7 @@ class FifoCache:
         return True
 
     def forget(self, item: Releasable) -> None:
-        """Remove `item`, which holds nothing any more."""
+        """Remove `item` without releasing it, because it holds no resource now."""
         self.cost -= self._held.pop(item, 0)
 
 

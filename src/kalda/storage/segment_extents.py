@@ -2,8 +2,8 @@
 
 It does not open or identify files for the client, and it grants nothing: `kalda.broker.leases` does.
 
-What a maintainer must not break: an extent ends at a batch boundary that the log has passed, so that a reader
-of the file never sees a batch that is being written.
+An extent ends at a batch boundary that the log has passed, so that a reader of the file never sees a batch
+that is being written.
 """
 
 from collections.abc import Sequence

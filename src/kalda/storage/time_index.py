@@ -7,6 +7,7 @@ that t is the largest timestamp of the segment up to the batch that ends with o,
 import struct
 from typing import Final, NamedTuple
 
+from kalda.common.overriding import override
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.log_caches import FifoCache
@@ -64,8 +65,8 @@ class TimeIndex(SparseIndex):
         """Drop the entries at `offset` and above."""
         self.keep_entries(self.slot_at_or_below(offset - self.base_offset - 1, 1) + 1)
 
+    @override
     def keep_entries(self, count: int) -> None:
-        """Keep the first `count` entries."""
         super().keep_entries(count)
         self._last_timestamp = None
 

@@ -181,10 +181,12 @@ class UnifiedLog:
             HeavyBatchError: `prepared` is given, and it is to be prepared (again).
             StorageError, RecordsError: a subclass with the response's `code`; nothing was appended.
         """
+        # After a failed sync nobody knows which pages are on the disk, so nothing is appended behind them.
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
         now_ms = self._resources.clock.time_ms()
         validator = self.validator
+        # Validation comes first, because it may replace `records`, and offsets are patched into the result.
         header: BatchHeader | None = None
         marker: EndTransactionMarker | None = None
         untouched = validator.read_untouched(records) if origin is _CLIENT else None
@@ -201,6 +203,8 @@ class UnifiedLog:
             header, records = validator.validate(records, origin, now_ms, prepared)
             last_offset_delta, timestamp = header.last_offset_delta, header.max_timestamp
             record_count, append_time_ms = header.record_count, validator.append_time_ms(now_ms)
+        # Only reads the producer state. It is the last check that may refuse the batch, and a duplicate must
+        # not consume offsets.
         if header is not None and header.producer_id >= 0:
             if header.attributes & CONTROL_FLAG and not header.is_barrier:
                 marker = read_end_transaction_marker(records, 0, header)
@@ -213,18 +217,24 @@ class UnifiedLog:
                     return LogAppendInfo(
                         first, last, duplicate.timestamp, self.log_start_offset, True, 0, last - first + 1
                     )
+        # No await from here to the write, so no other append gets the same offsets.
         first_offset = self._local.log_end_offset
         last_offset = first_offset + last_offset_delta
         size = len(records)
         set_base_offset_and_leader_epoch(records, 0, first_offset, leader_epoch)
         try:
+            # The epoch is stored before its first record: loading a log removes an epoch without records, but
+            # records of an epoch that is not stored would make followers truncate at the wrong offset.
             if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
                 self.leader_epochs.assign(leader_epoch, first_offset)
             self._write(records, size, first_offset, last_offset, timestamp, last_offset, now_ms)
         except OSError as error:
             raise self.disk_errors.error("append to", error) from error
+        # After the write: a roll in it stores a snapshot of the producers, which ends before this batch. A
+        # failed write leaves the state as it was, so that the producer can send the batch again.
         if header is not None and header.producer_id >= 0:
             self._update_producer(header, marker, first_offset, last_offset)
+        # Records are durable by replication; this syncs them only where `flush.messages` demands it.
         self._note_appended()
         start = self.log_start_offset
         return LogAppendInfo(first_offset, last_offset, append_time_ms, start, False, size, record_count)

@@ -17,6 +17,7 @@ from typing import Final, Self
 from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.server import BrokerServer
 from kalda.common import invariants
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.settings import BrokerConfig
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
@@ -182,8 +183,8 @@ class Cluster(ClientConfigs):
     # Inspection.
 
     @property
+    @override
     def bootstrap(self) -> str:
-        """The addresses of all brokers, those that are down included: ``host:port,host:port``."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     @property

@@ -10,6 +10,7 @@ import os
 import weakref
 from typing import Final
 
+from kalda.common.overriding import override
 from kalda.runtime.filesystem import Buffer, DirectoryLock, File
 from kalda.runtime.system.filesystem import OsFile, OsFileSystem
 from kalda.runtime.system.regular_file import open_regular
@@ -50,37 +51,37 @@ class CrashableFileSystem(OsFileSystem):
         if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
+    @override
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open `path`."""
         self.check()
         if create and self.is_full and not self.exists(path):
             self.check_space(path)
         return _CrashableFile(open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0)), self, path)
 
+    @override
     def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
-        """Write beside `path`, then rename over it."""
         self.check_space(path)
         super().replace(path, data, sync=False, is_private=is_private)
 
+    @override
     def make_directory(self, path: str) -> None:
-        """Create `path` and its parents."""
         self.check()
         if self.is_full and not self.exists(path):
             self.check_space(path)
         super().make_directory(path)
 
+    @override
     def rename(self, source: str, target: str) -> None:
-        """Rename `source` to `target`."""
         self.check()
         super().rename(source, target)
 
+    @override
     def remove(self, path: str) -> None:
-        """Remove `path` if it is there."""
         self.check()
         super().remove(path)
 
+    @override
     def remove_tree(self, path: str) -> None:
-        """Remove the files of `path`, then `path`."""
         self.check()
         super().remove_tree(path)
 

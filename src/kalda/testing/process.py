@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kalda.common import invariants
+from kalda.common.overriding import override
 from kalda.common.public import public
 
 _READY: Final = re.compile(rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? zookeeper=(?P<zookeeper>\S+)\n")
@@ -312,8 +313,8 @@ class KaldaProcess(CommandProcess):
         self._brokers: Final = brokers
         self._options: Final = list(options)
 
+    @override
     def arguments(self) -> list[str]:
-        """Return what follows `kalda` on the command line."""
         several = ["--brokers", str(self._brokers)] if self._brokers > 1 else []
         # Listeners that the settings name have ports of their own.
         port = [] if "listeners" in self.settings else ["--port", str(self._port)]
@@ -324,12 +325,8 @@ class KaldaProcess(CommandProcess):
             *setting_arguments(self.settings),
         ]
 
+    @override
     def wait_ready(self) -> None:
-        """Return when the process that was started serves.
-
-        Raises:
-            KaldaProcessError: it ended, or printed no ready line in time.
-        """
         super().wait_ready()
         self._port = int(self.bootstrap.split(",")[0].rpartition(":")[2])
 

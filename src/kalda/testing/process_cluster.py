@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kalda.broker.process.config import small_cluster_settings
+from kalda.common.overriding import override
 from kalda.common.public import public, public_in
 from kalda.testing.process import (
     CommandProcess,
@@ -54,8 +55,8 @@ class ZooKeeperProcess(CommandProcess):
         self.settings: Final = dict(settings or {})
         self.port: Final = port or free_ports(1)[0]
 
+    @override
     def arguments(self) -> list[str]:
-        """Return what follows `kalda` on the command line."""
         return [
             *("zookeeper", "--dir", str(self.directory), "--port", str(self.port)),
             *setting_arguments(self.settings),
@@ -103,8 +104,8 @@ class BrokerProcess(CommandProcess):
         self._connect: Final = zookeeper
         self._config_file: Final = config_file
 
+    @override
     def arguments(self) -> list[str]:
-        """Return what follows `kalda` on the command line."""
         # Listeners that the settings name have ports of their own.
         port = [] if "listeners" in self.settings else ["--port", str(self.port)]
         return [
@@ -237,8 +238,8 @@ class ProcessCluster(ClientConfigs):
                 broker.check_log()
 
     @property
+    @override
     def bootstrap(self) -> str:
-        """The addresses of all brokers, those that are down included."""
         return ",".join(f"127.0.0.1:{broker.port}" for broker in self._brokers)
 
     @property

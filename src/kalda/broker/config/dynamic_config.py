@@ -122,7 +122,7 @@ class ConfigStore:
                 listener(entity_type, name, settings)
 
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
-        """Return what a topic overrides, as it was written; nothing for a topic that is not known."""
+        """Return a topic's overrides as they were written; none for an unknown topic."""
         return self._topics.get(topic, _NOTHING)
 
     def entity(self, entity_type: str, name: str) -> Mapping[str, str]:

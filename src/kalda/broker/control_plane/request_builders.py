@@ -1,7 +1,7 @@
 """Translates the controller's requests between `kalda.controller.effects` and protocol messages.
 
-The functions are pure. A maintainer must make sure that a broker applies the same request whether the
-controller runs in its own process or on another broker. Old versions, which repeat the topic's name with
+The functions are pure. A broker applies the same request whether the controller runs in its own process or
+on another broker. Old versions, which repeat the topic's name with
 every partition, are read but not written.
 """
 

@@ -1,8 +1,8 @@
 """Applies the requests of the controller to this broker, wherever the controller runs.
 
 Requests are applied one at a time in the order of arrival: LeaderAndIsr yields to the event loop between
-slices, and a later request must not overtake it. A maintainer must preserve the fencing: a request of a
-replaced controller, or one sent to this broker before its restart, changes nothing.
+slices, and a later request must not overtake it. A request of a replaced controller,
+or one that was sent to this broker before its restart, changes nothing.
 """
 
 import asyncio

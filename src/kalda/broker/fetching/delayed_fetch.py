@@ -64,7 +64,7 @@ class WaitingFetch(DelayedOperation):
         self.force_complete()
 
     def entries(self) -> Sequence[FetchEntry]:
-        """Return what the response covers."""
+        """Return the partitions that the response covers."""
         raise NotImplementedError
 
     def on_complete(self) -> None:

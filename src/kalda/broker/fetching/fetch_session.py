@@ -5,8 +5,8 @@ only the partitions that changed, and their responses contain only partitions wi
 most ``max.incremental.fetch.session.cache.slots`` sessions and evicts by Kafka's rules. Reading the log and
 the wire format are elsewhere.
 
-What a maintainer must not break: a session's epoch moves when a request is *accepted*. A duplicate or
-reordered request then has another epoch and is refused, and the client falls back to a full request.
+A session's epoch moves when a request is *accepted*. A duplicate or reordered request then has another epoch
+and is refused, and the client falls back to a full request.
 """
 
 from collections.abc import Callable, Sequence

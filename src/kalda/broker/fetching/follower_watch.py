@@ -6,8 +6,7 @@ Reading all of them for each request made an acks=all produce take 11 ms beside 
 only the partitions that it names and those with events. From time to time a request reads all of them, as
 Kafka does each time: this keeps idle followers in sync, and bounds the effect of an event that was missed.
 
-What a maintainer must not break: a partition that has something for the follower is named by its next
-request, or is in `dirty`.
+A partition that has something for the follower is either named by the follower's next request or in `dirty`.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -69,7 +68,7 @@ class FollowerWatch:
         """When, in monotonic seconds, the next request reads all partitions."""
 
     def entries(self, params: FetchParams, fields: FetchRequestFields, now: float) -> list[FetchEntry]:
-        """Return what a request reads; the session has taken over its fields already."""
+        """Return the partitions that a request reads; the session has taken over its fields already."""
         for key, indexes in fields.forgotten:
             for index in indexes:
                 self._forget((key, index))
@@ -95,7 +94,7 @@ class FollowerWatch:
         return min(wanted, self._replicas.lag_seconds * READ_ALL_LAG_PART)
 
     def wait(self, name: PartitionName, size: int = 0) -> FetchWait | None:
-        """Return what a fetch waits for at a partition; None if the session no longer has it."""
+        """Return a fetch's wait for a partition; None if the session no longer has the partition."""
         cached, partition = self.session.partitions.get(name), self._partitions.get(name)
         if cached is None or partition is None:
             return None

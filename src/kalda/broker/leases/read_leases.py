@@ -7,8 +7,8 @@ hold a deletion back for ever. The wait is at most the lifetime of the leases th
     leases [0, 100) until 12:00 and [50, 150) until 12:05; retention wants to delete below 80
     -> it may delete nothing; new leases begin at 80 or later; at 12:05 it may delete
 
-What a maintainer must not break: every lease has a deadline that renewals cannot move behind `lifetime_ms`
-after its grant. Without this, a reader could fill the disk of the broker.
+Every lease has a deadline that renewals cannot move beyond `lifetime_ms` after its grant. Without this, a
+reader could fill the disk of the broker.
 """
 
 import heapq

@@ -8,7 +8,7 @@ A broker that was killed and restarts finds the znode of its previous process un
 it has the session's key (`SessionFile`) and the znode has the addresses that it now listens on itself, the
 znode can only be its own, and it closes that session. Otherwise it waits until the session expires.
 
-A maintainer must make sure that a registration of a foreign session is never deleted.
+The registration of another broker's session is never deleted.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Common to every `kalda` process: its directory, its signals and its exit code.
 
 Exit codes: 0 after a requested shutdown, 1 if the process failed, 2 (from `kalda.cli`) for a command line
-that is not valid. A maintainer must keep stdout free of everything but the ready line.
+that is not valid. Only the ready line is written to stdout.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ The buffers of a request have hundreds of kilobytes. glibc maps memory for each 
 each request. Measured with reads that are converted for old clients: 1,024 page faults and 3.3 ms of
 processor time for each MB before, 6 and 1.2 ms with this module.
 
-A maintainer must keep this out of the library: a program that embeds a broker keeps its own settings.
+Only the commands import this module: a program that embeds a broker keeps its own settings.
 """
 
 import ctypes

@@ -3,9 +3,8 @@
 `kalda.broker.replicas.missing_records` asks the replicas and puts records into the log. It notes here what
 each replica answered in a round, and acts on the verdict at the end of the round.
 
-What a maintainer must not break: only what replicas answered, or did not answer in time, ends a search
-without the records. Readers skip the offsets from then on, and a consumer that has skipped records does not
-return.
+Only what replicas answered, or did not answer in time, ends a search without the records. Readers skip the
+offsets from then on, and a consumer that has skipped records does not return.
 """
 
 from collections.abc import Sequence
@@ -71,7 +70,7 @@ _LACKING: Final = (Answer.LACKS, Answer.UNFIT)
 
 
 def answer_of(data: PartitionData) -> Answer:
-    """Return what an answer to a fetch of missing records means."""
+    """Return the outcome of a response to a fetch of missing records."""
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Answer.LACKS
     if data.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:

@@ -11,8 +11,8 @@ A change of the ISR takes two steps, because only ZooKeeper decides whether it t
 `propose_shrink` or `propose_expansion` makes the change pending, and `commit_isr` or `adopt_state` settles
 it. In between the high watermark waits for every replica of the old and of the new ISR (`maximal_isr`).
 
-What a maintainer must not break: a leader never moves the high watermark above the end offset of a member of
-the ISR. Otherwise a record that was acknowledged to an acks=all producer could be lost with the leader.
+A leader never moves the high watermark above the end offset of a member of the ISR. Otherwise a record that
+was acknowledged to an acks=all producer could be lost with the leader.
 """
 
 from typing import Final

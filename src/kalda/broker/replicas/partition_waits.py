@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from kalda.broker.replicas.partition import Partition
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.purgatory import DelayedOperation
 
 
@@ -75,8 +76,8 @@ class DelayedByPartitions(DelayedOperation):
         """The keys that it watches in the purgatory."""
         return list(self._unsettled)
 
+    @override
     def try_complete(self) -> bool:
-        """Check every partition and complete if all are settled; return whether this call did."""
         for partition in tuple(self._unsettled):
             self._check(partition)
         return not self._unsettled and self.force_complete()
@@ -96,6 +97,6 @@ class DelayedByPartitions(DelayedOperation):
         else:
             del self._unsettled[partition]
 
+    @override
     def on_complete(self) -> None:
-        """Respond."""
         self._respond()

@@ -11,8 +11,8 @@ Copying reads in the background pool and appends on the event loop, a step at a 
 the move looks its logs up again: the partition may have been deleted, its disk may have failed, or the move
 may have been cancelled or directed elsewhere. None of these notifies it.
 
-What a maintainer must not break: the last records are copied, and the log is replaced, without an ``await``
-in between, because an append or a truncation of the current log would be lost.
+The last records are copied, and the log is replaced, without an ``await`` in between, because an append or a
+truncation of the current log would be lost.
 """
 
 import asyncio

@@ -41,7 +41,7 @@ OnDenial = Callable[[Connection, AclOperation, ResourceType, str], None]
 
 
 class Decisions(dict[tuple[AclOperation, ResourceType, str | None], bool]):
-    """What was decided for the connections of one principal and address since the last change of an ACL.
+    """The decisions for the connections of one principal and address since the last change of an ACL.
 
     A name of None stands for any resource of the type.
     The sets have what Produce and Fetch ask for with every request, as it is in their frames.
@@ -202,7 +202,7 @@ class Authorizer:
         )
 
     def decisions(self, connection: Connection) -> Decisions:
-        """Return what is remembered of a client: another object after each change of an ACL or login."""
+        """Return the cached decisions for a client; each change of an ACL or login gives a new object."""
         decisions: Decisions | None = connection.decisions
         if decisions is None or decisions.generation != self._generation:
             client = str(connection.principal), connection.peer_address

@@ -23,7 +23,7 @@ EXPEDITED_SECONDS_MIN: Final = 5.0
 
 
 FILE_POLL_SECONDS: Final = 5.0
-"""How often a file is looked at, as the files of certificates are."""
+"""The time between two checks of a file, the same as for the files of certificates."""
 
 
 class KeysError(Exception):

@@ -87,7 +87,7 @@ class BrokerAccess:
             await self.authorizer.start()
 
     def background(self) -> list[Coroutine[object, object, None]]:
-        """Return what keeps tokens and their keys up to date, each until cancelled."""
+        """Return the coroutines that refresh tokens and their keys, each until cancelled."""
         return self.logins.background()
 
     async def close(self) -> None:
@@ -122,7 +122,7 @@ class BrokerAccess:
         self.logins.validate(trial)
 
     def listener(self, name: str, *, uses_sasl: bool) -> ListenerSecurity:
-        """Return what stands before the first request on a listener."""
+        """Return the security (TLS, SASL) of a listener's connections."""
         return ListenerSecurity(
             tls=self.tls.listener(name), start_login=self.logins.start if uses_sasl else None
         )

@@ -15,7 +15,7 @@ _ITEMS_MAX: Final = 1_000
 """Names that are looked at, as they may all be the same."""
 
 AUDIT_INTERVAL_MS: Final = 10_000
-"""How often it is noted how many events were above the limits."""
+"""The time between two log lines with the number of events above the limits."""
 
 
 class BrokerAudit:
@@ -25,11 +25,11 @@ class BrokerAudit:
         self._log: Final = AuditLog()
 
     def report_suppressed(self) -> None:
-        """Note how many events were above the limits; for a timer."""
+        """Log the number of events above the limits; a timer calls this."""
         self._log.report_suppressed()
 
     def login(self, connection: Connection, reason: str | None) -> None:
-        """Note an attempt to authenticate; `reason` is why it failed, or None."""
+        """Log an attempt to authenticate; `reason` is why it failed, or None."""
         self._log.write(
             "login",
             SUCCESS if reason is None else FAILURE,
@@ -42,7 +42,7 @@ class BrokerAudit:
     def denial(
         self, connection: Connection, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> None:
-        """Note an operation that ACLs denied."""
+        """Log an operation that ACLs denied."""
         self._log.write(
             "request",
             DENIED,
@@ -59,7 +59,7 @@ class BrokerAudit:
         names: Iterable[object],
         error_codes: Collection[int],
     ) -> None:
-        """Note a request of an administrator that changed what has these names, or tried to."""
+        """Log a request of an administrator that changed the named resources, or tried to."""
         self._log.write(
             "change",
             FAILURE if error_codes else SUCCESS,

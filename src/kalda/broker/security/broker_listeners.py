@@ -51,7 +51,7 @@ class BrokerListeners:
         self._key_tasks: Final[dict[str, asyncio.Task[None]]] = {}
         """By listener, what keeps the keys of OAUTHBEARER up to date; of those opened after the start."""
         self._announced: tuple[object, ...] = ()
-        """What of the settings is in the registration."""
+        """The settings that are part of the registration."""
         self._changed: Final = asyncio.Event()
 
     async def bind(self) -> None:

@@ -31,12 +31,12 @@ from kalda.settings import BrokerConfig
 logger: Final = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 5.0
-"""How often the files of stores are looked at: what rotates certificates does so hours before they expire."""
+"""The time between two checks of the store files. Certificates are rotated hours before they expire."""
 
 
 @dataclass(slots=True)
 class _Contexts:
-    """What is in force for one listener."""
+    """The stores and contexts that one listener uses."""
 
     settings: TlsSettings
     listener: TlsListener
@@ -68,7 +68,7 @@ class BrokerTls:
         return None if found is None else found.listener
 
     def client(self, name: str) -> TlsClient | None:
-        """Return how to dial a listener of that name on other brokers; None if without TLS."""
+        """Return the TLS settings for connections to that listener of other brokers; None without TLS."""
         found = self._contexts.get(name)
         return None if found is None else found.client
 

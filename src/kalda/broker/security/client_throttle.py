@@ -77,7 +77,7 @@ class ClientThrottle:
         return self._used(self._client(connection, client_id).consumer, size)
 
     def fetch_bytes_max(self, connection: Connection, client_id: str | None) -> float:
-        """Return how many bytes a response should have, so that the client waits for one sample at most."""
+        """Return the response size in bytes for which the client waits for one sample at most."""
         share = self._client(connection, client_id).consumer
         return inf if share is None else share.limit * self._quotas.window.seconds
 

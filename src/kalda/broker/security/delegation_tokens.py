@@ -133,7 +133,7 @@ class DelegationTokens:
         return token
 
     async def renew(self, principal: KafkaPrincipal, secret: bytes, period_ms: int) -> int:
-        """Let a token end `period_ms` from now, the default if it is below 0; return when it ends.
+        """Set a token's expiry to `period_ms` from now, the default if below 0; return the new time.
 
         Raises:
             ApiError: there is no such token, it has ended, or the principal may not renew it.
@@ -148,7 +148,7 @@ class DelegationTokens:
             return await self._move_end(token, now_ms + period_ms)
 
     async def expire(self, principal: KafkaPrincipal, secret: bytes, period_ms: int) -> int:
-        """Let a token end `period_ms` from now, or delete it if that is below 0; return when it ends.
+        """Set a token's expiry to `period_ms` from now, or delete it if below 0; return the new time.
 
         Raises:
             ApiError: there is no such token, it has ended, or the principal may not end it.

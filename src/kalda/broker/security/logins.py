@@ -63,7 +63,7 @@ class Logins:
         self._kerberos: Final[dict[str, Callable[[], SaslServer]]] = {}
         """By listener, what begins a login by GSSAPI; of those that offer it."""
         self._unused_keys: Final[dict[str, BearerKeys]] = {}
-        """By listener, the keys that nothing keeps up to date yet."""
+        """By listener, the token keys that no task refreshes yet."""
         for listener in config.listeners:
             if listener.uses_sasl:
                 self.open(listener.name)
@@ -72,7 +72,7 @@ class Logins:
             self.outgoing(config.control_plane_listener_name)
 
     def open(self, listener: str) -> None:
-        """Make what the mechanisms of a listener need, where it is not there yet.
+        """Create the servers and keys that a listener's mechanisms need, unless they exist.
 
         Raises:
             ConfigError: a mechanism is not known, or lacks its settings.
@@ -99,7 +99,7 @@ class Logins:
         Logins(trial, self._runtime, self._credentials, self._tokens, self._cluster_id)
 
     def new_keys(self, listener: str) -> BearerKeys | None:
-        """Return the keys of a listener that nothing keeps up to date yet; the caller does from now on.
+        """Return a listener's token keys, which the caller has to refresh; None if a task does already.
 
         Raises:
             ConfigError: a mechanism that was enabled meanwhile lacks its settings.
@@ -108,26 +108,26 @@ class Logins:
         return self._unused_keys.pop(listener, None)
 
     def attach(self, server: Server) -> None:
-        """Set the server whose clients log in; before the first of them does."""
+        """Set the server whose clients log in; called before the first login."""
         self._server = server
 
     def start(self, connection: Connection) -> FrameHandler:
-        """Return what handles the frames of a connection until its client has logged in."""
+        """Return the handler of a connection's frames until its client has logged in."""
         connection.frame_bytes_max = self.login_bytes_max
         return SaslAuthenticator(self).on_frame
 
     async def load_keys(self) -> None:
-        """Read the keys that check tokens, before the first client shows one. A failure is only logged."""
+        """Read the keys that verify tokens, before the first client sends one. A failure is only logged."""
         await asyncio.gather(*(keys.load() for keys in self._unused_keys.values()))
 
     def background(self) -> list[Coroutine[object, object, None]]:
-        """Return what keeps those keys up to date, each until cancelled."""
+        """Return the coroutines that refresh those keys, each until cancelled."""
         found = [keys.run() for keys in self._unused_keys.values()]
         self._unused_keys.clear()
         return found
 
     def outgoing(self, listener: str) -> NewLogin | None:
-        """Return how this broker logs in at a listener of other brokers; None if it need not.
+        """Return this broker's login at a listener of other brokers; None without SASL.
 
         Raises:
             ConfigError: the settings of that login are missing.
@@ -156,7 +156,7 @@ class Logins:
 
     @property
     def failure_delay_ms(self) -> int:
-        """How long a refused login waits for its answer."""
+        """The delay of the response to a refused login, in milliseconds."""
         return self._config.connection_failed_authentication_delay_ms
 
     @property
@@ -170,7 +170,7 @@ class Logins:
         return min(self._config.sasl_server_max_receive_size, self._config.socket_request_max_bytes)
 
     def max_reauth_ms(self, listener: str, mechanism: str) -> int:
-        """Return how long a session lasts at most; 0 for ever."""
+        """Return the longest time that a session may last, in milliseconds; 0 is without a limit."""
         value = self._config.of_mechanism(listener, mechanism, "connections.max.reauth.ms")
         assert isinstance(value, int)
         return value
@@ -204,7 +204,7 @@ class Logins:
         return PlainServer(partial(_is_password, self._plain_users(listener)))
 
     def frame_handler(self) -> FrameHandler:
-        """Return what handles the requests of clients that have logged in."""
+        """Return the handler of the requests of clients that have logged in."""
         assert self._server is not None, "a login before the server was attached"
         return self._server.frame_handler
 
@@ -217,12 +217,12 @@ class Logins:
         return self._runtime.clock.monotonic()
 
     def succeeded(self, connection: Connection, mechanism: str) -> None:
-        """Note a login."""
+        """Count and audit a login."""
         assert self._server is not None
         self._server.authentication_succeeded(connection)
 
     def failed(self, connection: Connection, mechanism: str | None, reason: str) -> None:
-        """Note a login that was refused."""
+        """Count and audit a refused login."""
         assert self._server is not None
         self._server.authentication_failed(
             connection, reason if mechanism is None else f"{mechanism}: {reason}"

@@ -9,7 +9,7 @@ Where sessions end (``connections.max.reauth.ms``, or credentials that expire), 
 front of the dispatcher: it lets the client log in again over the same connection, as the same principal
 (KIP-368), and closes the connection at the first request after the end.
 
-What a maintainer must not break: nothing of an unauthenticated peer reaches the dispatcher but ApiVersions.
+ApiVersions is the only request of an unauthenticated peer that reaches the dispatcher.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ REAUTHENTICATION_SECONDS_MIN: Final = 1.0
 
 
 class LoginRules(Protocol):
-    """What an authenticator asks of its broker."""
+    """The part of the broker that an authenticator calls."""
 
     @property
     def failure_delay_ms(self) -> int:
-        """How long a refused login waits for its answer."""
+        """The delay of the response to a refused login, in milliseconds."""
 
     @property
     def frame_bytes_max(self) -> int:
@@ -55,7 +55,7 @@ class LoginRules(Protocol):
         """The largest request during a login."""
 
     def max_reauth_ms(self, listener: str, mechanism: str) -> int:
-        """Return how long a session lasts at most; 0 for ever."""
+        """Return the longest time that a session may last, in milliseconds; 0 is without a limit."""
 
     def mechanisms(self, listener: str) -> Sequence[str]:
         """Return the mechanisms that a listener offers."""
@@ -64,7 +64,7 @@ class LoginRules(Protocol):
         """Begin a login."""
 
     def frame_handler(self) -> FrameHandler:
-        """Return what handles the requests of clients that have logged in."""
+        """Return the handler of the requests of clients that have logged in."""
 
     def time_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
@@ -73,10 +73,10 @@ class LoginRules(Protocol):
         """Return the seconds of a clock that never goes back."""
 
     def succeeded(self, connection: Connection, mechanism: str) -> None:
-        """Note a login."""
+        """Count and audit a login."""
 
     def failed(self, connection: Connection, mechanism: str | None, reason: str) -> None:
-        """Note a login that was refused."""
+        """Count and audit a refused login."""
 
 
 class SaslAuthenticator:
@@ -231,7 +231,7 @@ class SaslAuthenticator:
         return answer, min(limits, default=None)
 
     def _complete(self, connection: Connection, lifetime_ms: int | None) -> bool:
-        """Let the client in if its login is complete; return whether it is."""
+        """Admit the client if its login is complete; return whether it is."""
         server, mechanism = self._server, self._mechanism
         assert server is not None
         assert mechanism is not None

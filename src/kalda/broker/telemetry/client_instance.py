@@ -30,7 +30,7 @@ def attributes_of(
     address: str,
     port: str,
 ) -> dict[str, str]:
-    """Return what a subscription can match of a client; a client without an id has no such attribute."""
+    """Return a client's attributes for subscriptions to match; a client without an id lacks that one."""
     name, version = software
     attributes = {
         CLIENT_INSTANCE_ID: uuid_to_text(client_instance_id),

@@ -10,8 +10,8 @@ Sans-IO: the caller passes what the request and its connection say, and `Receive
     get(A)                ->     subscription 9, at once
     push(A, 9, last)      ->     taken; nothing is taken behind it
 
-What a maintainer must not break: equal subscriptions have equal ids on all brokers, because a client may ask
-one broker and push to another, which then does not know it.
+Equal subscriptions have equal ids on all brokers, because a client may ask one broker and push to another,
+which then does not know it.
 """
 
 import logging

@@ -11,6 +11,7 @@ from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.admin.routes import AnyBroker
 from kalda.clients.errors import UnsupportedApiError
 from kalda.common.api_keys import ApiKey
+from kalda.common.overriding import override
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
 from kalda.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from kalda.protocol.messages.delete_acls import (
@@ -118,8 +119,8 @@ class DescribeAcls(AdminOperation[AclFilter, list[AclBinding]]):
             _check_version(key.pattern_type, version)
             yield AdminRequest.of(_describe(key, version), DescribeAclsResponse, [key], _reader(key))
 
+    @override
     def what(self, key: AclFilter) -> str:
-        """Name the call."""
         return self.title
 
 
@@ -184,8 +185,8 @@ class CreateAcls(AdminOperation[AclBinding, None]):
 
         yield AdminRequest.of(message, CreateAclsResponse, keys, read)
 
+    @override
     def what(self, key: AclBinding) -> str:
-        """Name the ACL."""
         return f"{self.title} of {key.pattern}"
 
 
@@ -216,8 +217,8 @@ class DeleteAcls(AdminOperation[AclFilter, list[AclBinding]]):
 
         yield AdminRequest.of(message, DeleteAclsResponse, keys, read)
 
+    @override
     def what(self, key: AclFilter) -> str:
-        """Name the call."""
         return self.title
 
 

@@ -5,8 +5,8 @@ part of a request, and succeed, fail, or take another round after a back-off. An
 requests and responses of one method; `AdminCall` knows the rounds; `call_runner` does the I/O and has the
 time.
 
-What a maintainer must not break: each key ends exactly once, with a result or with an error, whatever a
-broker answers or leaves out. A key in flight is never sent a second time.
+Each key ends exactly once, with a result or with an error, whatever a broker answers or leaves out. A key in
+flight is never sent a second time.
 """
 
 from abc import ABC, abstractmethod

@@ -18,7 +18,7 @@ class AdminMethods:
     """Base of the classes with methods."""
 
     def _open_runner(self) -> AdminCallRunner:
-        """Return what runs calls; the first use starts the network client."""
+        """Return the runner of calls; the first use starts the network client."""
         raise NotImplementedError
 
     async def _run(

@@ -18,6 +18,7 @@ from kalda.clients.admin.routes import BROKER_WITH_ID, AnyBroker, Controller
 from kalda.clients.errors import UnsupportedApiError
 from kalda.clients.reprs import fields_html
 from kalda.common.api_keys import ApiKey
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import BrokerEndpoint
 from kalda.net.client.api_versions import CLIENT_SOFTWARE_NAME
@@ -245,8 +246,8 @@ class DescribeCluster(AdminOperation[None, ClusterDescription]):
             operations_from_bits(bits) if self._include_authorized_operations else None,
         )
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 
@@ -273,8 +274,8 @@ class DescribeFeatures(AdminOperation[None, FeatureMetadata]):
 
         yield AdminRequest.of(_api_versions(), ApiVersionsResponse, keys, read)
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 
@@ -284,11 +285,10 @@ class DescribeApiVersions(AdminOperation[int, BrokerApiVersions]):
     title = "describe API versions of broker"
     route = BROKER_WITH_ID
 
+    @override
     def requests(
         self, keys: Sequence[int], context: RequestContext
     ) -> Iterable[AdminRequest[int, BrokerApiVersions]]:
-        """Ask one broker."""
-
         def read(response: ApiVersionsResponse, answers: Answers[int, BrokerApiVersions]) -> None:
             (broker_id,) = keys
             if response.error_code:

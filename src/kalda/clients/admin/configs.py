@@ -23,6 +23,7 @@ from kalda.common.config_values import AlterConfigOpType as AlterConfigOpType
 from kalda.common.config_values import ConfigResourceType as ConfigResourceType
 from kalda.common.config_values import ConfigSource as ConfigSource
 from kalda.common.config_values import ConfigSynonym as ConfigSynonym
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.protocol.messages import alter_configs, incremental_alter_configs
 from kalda.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -442,8 +443,8 @@ class ListConfigResources(AdminOperation[None, list[ConfigResource]]):
         found = [_resource_of(each.resource_type, each.resource_name) for each in response.config_resources]
         answers.succeed(None, sorted(found))
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 

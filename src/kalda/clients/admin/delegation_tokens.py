@@ -10,6 +10,7 @@ from typing import Final
 from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
 from kalda.clients.admin.admin_methods import AdminMethods
 from kalda.clients.admin.routes import AnyBroker
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.protocol.messages.create_delegation_token import (
     CreatableRenewers,
@@ -138,8 +139,8 @@ class CreateDelegationToken(AdminOperation[None, DelegationToken]):
         )
         yield AdminRequest.of(message, CreateDelegationTokenResponse, keys, self._read)
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
     def _read(self, response: CreateDelegationTokenResponse, answers: Answers[None, DelegationToken]) -> None:
@@ -221,8 +222,8 @@ class DescribeDelegationTokens(AdminOperation[None, list[DelegationToken]]):
         message = DescribeDelegationTokenRequest(owners=owners)
         yield AdminRequest.of(message, DescribeDelegationTokenResponse, keys, read)
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 

@@ -18,6 +18,7 @@ from kalda.clients.reprs import fields_html
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -275,10 +276,10 @@ class ListGroups(AdminOperation[int, list[GroupListing]]):
         self._states: Final = states
         self._types: Final = types
 
+    @override
     def requests(
         self, keys: Sequence[int], context: RequestContext
     ) -> Iterable[AdminRequest[int, list[GroupListing]]]:
-        """Ask one broker."""
         version = context.versions.latest(ApiKey.LIST_GROUPS)
         if self._states and version < _STATES_FROM:
             raise UnsupportedApiError(

@@ -16,6 +16,7 @@ from kalda.clients.errors import ClientError, error_for
 from kalda.clients.reprs import fields_html
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.alter_replica_log_dirs import (
@@ -186,11 +187,10 @@ class DescribeLogDirs(AdminOperation[int, dict[str, LogDirDescription]]):
     def __init__(self, partitions: Iterable[TopicPartition] | None) -> None:
         self._partitions: Final = None if partitions is None else list(partitions)
 
+    @override
     def requests(
         self, keys: Sequence[int], context: RequestContext
     ) -> Iterable[AdminRequest[int, dict[str, LogDirDescription]]]:
-        """Ask one broker."""
-
         def read(
             response: DescribeLogDirsResponse, answers: Answers[int, dict[str, LogDirDescription]]
         ) -> None:

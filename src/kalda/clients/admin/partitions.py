@@ -16,6 +16,7 @@ from kalda.clients.admin.routes import LEADER_OF_PARTITION, Controller
 from kalda.clients.errors import ClientConfigError, ClientError, UnsupportedApiError, error_for
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.alter_partition_reassignments import (
@@ -448,8 +449,8 @@ class ElectAllLeaders(AdminOperation[None, Outcomes[TopicPartition, None]]):
         message = _election(self._election_type, None, context)
         yield AdminRequest.of(message, ElectLeadersResponse, keys, read)
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 
@@ -577,6 +578,6 @@ class ListPartitionReassignments(AdminOperation[None, dict[TopicPartition, Parti
         }
         answers.succeed(None, {partition: moving[partition] for partition in sorted(moving)})
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title

@@ -11,6 +11,7 @@ from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers
 from kalda.clients.admin.admin_methods import AdminMethods
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.admin.routes import AnyBroker
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -143,8 +144,8 @@ class DescribeQuotas(AdminOperation[None, Quotas]):
         message = DescribeClientQuotasRequest(components=self._components, strict=self._is_strict)
         yield AdminRequest.of(message, DescribeClientQuotasResponse, keys, read)
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 
@@ -191,8 +192,8 @@ class AlterQuotas(AdminOperation[QuotaEntity, None]):
 
         yield AdminRequest.of(message, AlterClientQuotasResponse, keys, read)
 
+    @override
     def what(self, key: QuotaEntity) -> str:
-        """Name the call."""
         names = (f"default {kind}" if name is None else f"{kind} {name}" for kind, name in key)
         return f"{self.title} {', '.join(names)}"
 

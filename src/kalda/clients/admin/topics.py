@@ -20,6 +20,7 @@ from kalda.clients.errors import ClientConfigError, ClientError, UnsupportedApiE
 from kalda.clients.reprs import fields_html
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import NO_PARTITION_LEADER, UUID, ZERO_UUID, uuid_to_text
 from kalda.protocol.messages.create_partitions import (
@@ -419,8 +420,8 @@ class DeleteTopics(AdminOperation[TopicKey, None]):
         version = context.versions.latest(ApiKey.DELETE_TOPICS)
         return _refused_id(self.what(key), key, "2.8") if version < _DELETE_BY_ID_FROM else None
 
+    @override
     def what(self, key: TopicKey) -> str:
-        """Name the topic."""
         return f"{self.title} {topic_text(key)}"
 
 
@@ -482,8 +483,8 @@ class ListTopics(AdminOperation[None, list[TopicListing]]):
         ]
         answers.succeed(None, sorted(listings, key=lambda listing: listing.name))
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 
@@ -619,8 +620,8 @@ class DescribeTopics(AdminOperation[TopicKey, TopicDescription]):
     def _operations(self, bits: int) -> frozenset[AclOperation] | None:
         return operations_from_bits(bits) if self._include_authorized_operations else None
 
+    @override
     def what(self, key: TopicKey) -> str:
-        """Name the topic."""
         return f"{self.title} {topic_text(key)}"
 
 

@@ -25,6 +25,7 @@ from kalda.clients.errors import UnsupportedApiError, error_for
 from kalda.clients.reprs import fields_html
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages import describe_transactions
@@ -307,10 +308,10 @@ class ListTransactions(AdminOperation[int, list[TransactionListing]]):
         self._duration_ms: Final = duration_ms
         self._pattern: Final = transactional_id_pattern
 
+    @override
     def requests(
         self, keys: Sequence[int], context: RequestContext
     ) -> Iterable[AdminRequest[int, list[TransactionListing]]]:
-        """Ask one broker."""
         version = context.versions.latest(ApiKey.LIST_TRANSACTIONS)
         if self._duration_ms is not None and version < _DURATION_FROM:
             raise UnsupportedApiError(

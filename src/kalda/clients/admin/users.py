@@ -13,6 +13,7 @@ from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers
 from kalda.clients.admin.admin_methods import AdminMethods
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.admin.routes import AnyBroker, Controller
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -138,11 +139,10 @@ class DescribeUsers(AdminOperation[None, Credentials]):
     title = "describe users"
     route = AnyBroker()
 
+    @override
     def requests(
         self, keys: Sequence[None], context: RequestContext
     ) -> Iterable[AdminRequest[None, Credentials]]:
-        """Ask for all."""
-
         def read(response: DescribeUserScramCredentialsResponse, answers: Answers[None, Credentials]) -> None:
             if response.error_code:
                 answers.fail(None, response.error_code, response.error_message)
@@ -152,8 +152,8 @@ class DescribeUsers(AdminOperation[None, Credentials]):
         message = DescribeUserScramCredentialsRequest(users=None)
         yield AdminRequest.of(message, DescribeUserScramCredentialsResponse, keys, read)
 
+    @override
     def what(self, key: None) -> str:
-        """Name the call."""
         return self.title
 
 

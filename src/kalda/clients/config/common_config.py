@@ -3,9 +3,6 @@
 The names, defaults and meanings are those of Apache Kafka's clients 4.x. A class for each client inherits
 from `CommonClientConfig` and adds its own. `from_options` reads keyword arguments (``linger_ms=5``), and
 `from_properties` reads a mapping with Kafka's dotted names (``{"linger.ms": "5"}``).
-
-What a maintainer must not break: a setting that protects something (TLS, SASL) and has no effect yet is
-refused. A user could believe that a connection is encrypted when such a setting is accepted and ignored.
 """
 
 from collections.abc import Iterable, Mapping

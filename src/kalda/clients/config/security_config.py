@@ -1,7 +1,7 @@
 """Declares Kafka's settings for TLS and SASL in clients, and makes the TLS context of a client.
 
-What a maintainer must not break: a value that asks for protection and has no effect is refused, because a
-user could believe that a connection is encrypted or authenticated when such a setting is ignored.
+A value that asks for protection and has no effect is refused, because a user could believe that a connection
+is encrypted or authenticated when such a setting is ignored.
 """
 
 from functools import cached_property

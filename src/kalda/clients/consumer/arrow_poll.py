@@ -4,7 +4,7 @@
 first `poll_arrow`, because pyarrow and numpy are an optional extra.
 
 Rows are those that `poll` would return, keys and values as bytes, in the same order and with the same
-position behind them; a test compares the two.
+position after them. A test compares the two.
 """
 
 from typing import Final

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 Records = TypeVar("Records", list[ConsumerRecord[Any, Any]], "pa.RecordBatch | None")
 
 ARROW_RECORDS_MAX: Final = 100_000
-"""How many rows `poll_arrow` returns at most unless asked for more or fewer."""
+"""The default of the largest number of rows that `poll_arrow` returns."""
 
 CLOSE_TIMEOUT_SECONDS: Final = 30.0
 """How long `close` may take; Java's default."""
@@ -372,7 +372,7 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
     async def poll_pandas(
         self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
     ) -> "pd.DataFrame | None":
-        """Return what `poll_arrow` returns as a pandas data frame; needs pandas, too."""
+        """Return the records of `poll_arrow` as a pandas data frame; needs pandas, too."""
         check_pandas("poll_pandas")
         batch = await self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()

@@ -3,8 +3,7 @@
 A signal handler may raise an exception, or use the consumer, between any two steps of the thread that it
 interrupts. Nothing here relies on a step that follows another.
 
-What a maintainer must not break: `WakeSignal.set` never blocks, so the event loop and signal handlers may
-call it.
+`WakeSignal.set` never blocks, so the event loop and signal handlers may call it.
 """
 
 import contextlib

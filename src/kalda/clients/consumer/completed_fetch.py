@@ -4,8 +4,8 @@ Batches are opened one at a time, when their records are asked for: by the threa
 the event loop. Control batches, batches of aborted transactions and records below the position are left out;
 offsets may have gaps where compaction removed records.
 
-What a maintainer must not break: `next_offset` moves only over what was returned or left out on purpose, so
-that an error (a wrong CRC, a deserializer) leaves the position where it is.
+`next_offset` moves only past records that were returned or left out on purpose, so an error (a wrong CRC, a
+deserializer) leaves the position where it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ with what there is."""
 
 
 class DecodeBound:
-    """What one poll may decode. A batch that was begun may pass it: a large one has to be read, too."""
+    """The bytes that one poll decodes. A batch may exceed it, because a large batch has to be read, too."""
 
     __slots__ = ("_bytes_left", "_deadline", "_monotonic")
 
@@ -251,7 +251,7 @@ class CompletedFetch:
 
 
 class BatchScan(NamedTuple):
-    """What `scan_batches` found."""
+    """The result of `scan_batches`."""
 
     next_offset: int
     """Where the following fetch goes on."""

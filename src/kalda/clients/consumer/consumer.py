@@ -3,8 +3,8 @@
 While records are buffered, `poll` and iteration do not wait for the loop. Listeners, interceptors and commit
 callbacks run in the caller's thread, inside the methods that wait.
 
-What a maintainer must not break: a position never passes a record that iteration has not returned yet, so
-that a commit in the middle of a loop commits exactly what the loop has got.
+A position never passes a record that iteration has not returned yet, so that a commit in the middle of a loop
+commits exactly what the loop has got.
 """
 
 import inspect
@@ -258,7 +258,7 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
     def poll_pandas(
         self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
     ) -> "pd.DataFrame | None":
-        """Return what `poll_arrow` returns as a pandas data frame; needs pandas, too."""
+        """Return the records of `poll_arrow` as a pandas data frame; needs pandas, too."""
         check_pandas("poll_pandas")
         batch = self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()

@@ -3,8 +3,8 @@
 `AsyncConsumer` and `Consumer` are the interfaces. The records wait in `buffer`, from which each takes them in
 its own way; `on_ready` is called whenever a waiting user should look again.
 
-What a maintainer must not break: nothing here waits for the user. Errors that the user must see are kept
-until the next call takes them.
+The core never waits for the application. An error that the application must see is kept until its next call
+takes it.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ from kalda.runtime.system.runtime import client_runtime
 logger: Final = loop_logger(__name__)
 
 TopicsLike = str | Iterable[str] | re.Pattern[str] | SubscriptionPattern
-"""What a user may subscribe to: a topic, several, or all that match a pattern."""
+"""The argument of `subscribe`: a topic, several, or a pattern."""
 
 _ERRORS_MAX: Final = 16
 """Errors kept for the user; a program that does not poll loses the oldest."""
@@ -67,7 +67,7 @@ _POLL_NOTES_SHARE: Final = 0.25
 
 
 _REFUSALS: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
-"""What metadata says of a topic that will not appear, however long the consumer waits."""
+"""The metadata errors after which waiting for a topic is useless."""
 
 
 class ConsumerCore:
@@ -131,7 +131,7 @@ class ConsumerCore:
         """Whether the user waits for records or a position, so that partitions without one get theirs."""
         self._positions_timer: asyncio.TimerHandle | None = None
         self._committed_failures = 0
-        """How often in a row the committed offsets were not available."""
+        """The number of times in a row that the committed offsets were not available."""
         self._committed_not_before = 0.0
         """The loop's time before which they are not asked for again, whatever wakes the task."""
         self._poll_timer: asyncio.TimerHandle | None = None
@@ -201,7 +201,7 @@ class ConsumerCore:
     # The group's view of poll
 
     def polled(self) -> None:
-        """Note that the user has processed all records returned so far, before more are returned."""
+        """Record that the application has processed all returned records; called before more are returned."""
         self.is_poll_due = False
         if self.group is not None:
             now = self.clock.monotonic()
@@ -218,7 +218,7 @@ class ConsumerCore:
             raise IllegalStateError("nothing to read: subscribe() to topics or assign() partitions first")
 
     def took(self) -> None:
-        """Take note that the user may have taken records: fetch more, look for positions; on the loop."""
+        """Fetch more and look up positions after the application has taken records; called on the loop."""
         if self.fetcher.needs_room:
             self.fetcher.wake()
         if not self.subscription.has_all_positions():
@@ -304,7 +304,7 @@ class ConsumerCore:
             self.subscription.request_reset(partition, reset)
 
     def subscription_changed(self) -> None:
-        """Take note that the user subscribed, assigned or unsubscribed."""
+        """Update group and metadata after `subscribe`, `assign` or `unsubscribe`."""
         subscription = self.subscription
         self.buffer.drop_stale()
         now = self.clock.monotonic()

@@ -1,4 +1,4 @@
-"""What a consumer can be asked: positions, offsets, topics. Nothing here changes what it reads next."""
+"""Looks up positions, offsets and topics for a consumer. Nothing here changes the records it reads next."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
@@ -62,7 +62,7 @@ class ConsumerQueries(ABC):
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what the group has committed; None for a partition without a committed offset.
+        """Return the committed offsets of the group; None for a partition without one.
 
         Raises:
             IllegalStateError: there is no `group.id`.

@@ -26,7 +26,7 @@ OffsetLike = int | OffsetAndMetadata
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSetup:
-    """What a consumer is made of."""
+    """The parts of a consumer."""
 
     config: ConsumerConfig
     deserializers: Deserializers

@@ -30,7 +30,7 @@ class Deserializer(Protocol[T_co]):
 
 Deserialize = Callable[[bytes], Any]
 DeserializerOption = Deserializer[Any] | Callable[[bytes], Any] | str | None
-"""What a consumer accepts: an object, a function, the name of one of Java's deserializers, or None."""
+"""A deserializer: an object, a function, the name of one of Java's deserializers, or None."""
 
 
 def _fixed(name: str, layout: str) -> Deserialize:

@@ -2,8 +2,8 @@
 
 The event loop adds what was fetched; the thread that calls `poll` takes it, without a round trip to the loop.
 
-What a maintainer must not break: a partition's fetches are returned in the order of their offsets, each one
-from the position on, and never after a seek, a reset or a rebalance (`generation`).
+A partition's fetches are returned in the order of their offsets, each one from the position on, and never
+after a seek, a reset or a rebalance (`generation`).
 """
 
 import contextlib

@@ -5,8 +5,8 @@ records arrive while others are processed. Two bounds hold this back: `max.parti
 unread bytes of each partition, and `fetch.max.bytes` for all of them. A full response just reaches the first
 bound, so that one fetch is read while the next one is under way.
 
-What a maintainer must not break: a broker gets no fetch while one of its partitions has no room. A fetch of
-the others might wait at the broker for `fetch.max.wait.ms`, and hold up the one that is read fastest.
+A broker gets no fetch while one of its partitions has no room. A fetch of the other partitions might wait at
+the broker for `fetch.max.wait.ms` and delay the partition that is read fastest.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -28,7 +28,7 @@ from kalda.protocol.messages.fetch import PartitionData
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asked for in one partition."""
+    """The part of a sent request that concerns one partition."""
 
     generation: int
     offset: int
@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(slots=True)
 class NodeFetch:
-    """What to ask one broker for."""
+    """A request for one broker."""
 
     targets: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     asked: dict[TopicPartition, Asked] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class NodeFetch:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """What to do now."""
+    """The requests to send now."""
 
     fetches: dict[int, NodeFetch] = field(default_factory=dict)
     """By broker id."""
@@ -57,7 +57,7 @@ class FetchPlan:
 
 
 class Outcome(Enum):
-    """What to do about a partition's error."""
+    """The reaction to a partition's error."""
 
     RETRY = "retry"
     REFRESH_METADATA = "refresh metadata"
@@ -82,7 +82,7 @@ _OUTCOMES: Final = {
 
 
 def outcome_of(code: ErrorCode) -> Outcome:
-    """Return what to do about a partition's error code."""
+    """Return the reaction to a partition's error code."""
     return _OUTCOMES.get(code, Outcome.FAIL)
 
 
@@ -108,7 +108,7 @@ class FetchPlanner:
         busy: Collection[int],
         is_reachable: Callable[[int], bool],
     ) -> FetchPlan:
-        """Return what to fetch now.
+        """Return the fetch requests to send now.
 
         Args:
             snapshot: The cluster.
@@ -152,7 +152,7 @@ class FetchPlanner:
         return plan
 
     def bytes_wanted(self, unread: Mapping[TopicPartition, int]) -> int:
-        """Return how many bytes the next request may ask for."""
+        """Return the largest number of bytes for the next request."""
         return max(self._total_bytes - sum(unread.values()), 1)
 
     def excess(self, unread: Mapping[TopicPartition, int]) -> list[TopicPartition]:

@@ -28,7 +28,7 @@ from kalda.protocol.messages.fetch import (
 
 
 class FetchTarget(NamedTuple):
-    """What to ask for in one partition."""
+    """The fields of a Fetch request for one partition."""
 
     topic_id: UUID
     fetch_offset: int
@@ -68,7 +68,7 @@ class FetchSession(FetchSessionHandler):
         return tuple(self._partitions)
 
     def next_request(self, wanted: Mapping[TopicPartition, FetchTarget], version: int) -> SessionRequest:
-        """Return how to ask for exactly the `wanted` partitions, with `version` or a lower one.
+        """Return the session fields of a request for exactly the `wanted` partitions, in `version` or lower.
 
         Topics are named by id where all have one; otherwise version 12 and names are used. Partitions are
         asked for in the order of `wanted`.

@@ -3,8 +3,8 @@
 It runs on the consumer's loop; `wake` is the only method for other threads. One fetch at a time goes to each
 broker. Failures of partitions that the user has to know of are passed to `on_error`; all others are retried.
 
-What a maintainer must not break: every change that could allow another fetch calls `wake`: a response, room
-in the buffer, a position, an assignment, new metadata, the end of a back-off.
+Every change that could allow another fetch calls `wake`: a response, room in the buffer, a position, an
+assignment, new metadata, the end of a back-off.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ class Interceptors:
         return bool(self._interceptors)
 
     def on_consume(self, records: list[ConsumerRecord[Any, Any]]) -> list[ConsumerRecord[Any, Any]]:
-        """Return what the user gets: each interceptor sees what the one before returned."""
+        """Return the records for the application; each interceptor gets the result of the one before."""
         for interceptor in self._interceptors:
             try:
                 records = list(interceptor.on_consume(records))

@@ -102,7 +102,7 @@ class LoopConsumer(AsyncConsumer[Any, Any]):
         return self._usable_core()
 
     def open_core(self) -> ConsumerCore:
-        """Return what `core` returns, for methods that a listener cannot call in `close`."""
+        """Return the result of a method of `core` that a listener cannot call in `close`."""
         return self._open_core()
 
     def check_not_inside(self) -> None:

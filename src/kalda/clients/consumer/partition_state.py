@@ -9,8 +9,8 @@ A partition starts in INITIALIZING, where the committed offset is looked up. AWA
 an offset by `auto.offset.reset` or for a seek to the beginning or the end. AWAIT_VALIDATION asks the leader
 whether it still holds the log up to the position (KIP-320).
 
-What a maintainer must not break: `generation` changes whenever records that were fetched before must not be
-returned any more. Fetched data carries the generation of its request.
+`generation` changes whenever records that were fetched before must not be returned any more. Fetched data
+carries the generation of its request.
 
 A position belongs to one topic id (KIP-516). When the metadata names another id, the topic was deleted and
 created again: its log has other records, and the position says nothing about them.
@@ -28,7 +28,7 @@ _FORMER_POSITIONS_MAX: Final = 4
 
 
 class FetchState(Enum):
-    """What has to happen before records of a partition can be returned."""
+    """The step that is missing before records of a partition can be returned."""
 
     INITIALIZING = "initializing"
     FETCHING = "fetching"
@@ -70,7 +70,7 @@ class PartitionState:
         self.former_positions: dict[UUID, FetchPosition] = {}
         """The last positions under other topic ids: a broker that lags behind may name such an id again."""
         self.reset: OffsetReset | None = None
-        """What AWAIT_RESET looks up; None in the other states."""
+        """The position that AWAIT_RESET looks up; None in the other states."""
         self.retry_at = 0.0
         """Monotonic seconds before which a look-up or validation is not tried again."""
         self.is_paused = False

@@ -68,5 +68,5 @@ class ConsumerInterceptor:
         return
 
     def close(self) -> None:
-        """Take note that the consumer closes."""
+        """Record that the consumer is closing."""
         return

@@ -5,8 +5,8 @@ two. A consumer runs this loop once for every record. Compiled code runs it wher
 it, and leaves to the loop here what it does not accept, so that errors have one source. The loop makes no
 object but the record and its parts, and calls no function for a record of the usual form.
 
-What a maintainer must not break: when a deserializer fails, the records before are returned and the position
-stays at the one that failed.
+When a deserializer fails, the records before the failing one are returned and the position stays at the
+failing one.
 """
 
 from collections.abc import Callable

@@ -3,8 +3,8 @@
 It does no I/O and has no clock. The user's thread, the fetcher and the group's membership share one
 instance, so every method takes the lock; none of them waits for anything else while holding it.
 
-What a maintainer must not break: topics, patterns and partitions given by the user exclude each other until
-`unsubscribe`, and a partition that stays assigned keeps its position.
+Subscribed topics, a pattern and assigned partitions exclude each other until `unsubscribe`. A partition that
+stays assigned keeps its position.
 """
 
 import re
@@ -593,7 +593,7 @@ class SubscriptionState:
         last_stable_offset: int,
         log_start_offset: int,
     ) -> None:
-        """Note the ends of the log that a response named; negative ones are not known and ignored."""
+        """Store the log's end offsets from a response; negative ones are unknown and ignored."""
         with self._lock:
             if (state := self._partitions.get(partition)) is None:
                 return

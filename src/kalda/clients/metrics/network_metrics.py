@@ -51,7 +51,7 @@ class NetworkMetrics:
         )
 
     def node(self, node_id: int) -> "ConnectionMetrics":
-        """Return what is recorded for one node, registered at the first call."""
+        """Return the sensors of one node, which the first call registers."""
         found = self._nodes.get(node_id)
         if found is None:
             found = self._nodes[node_id] = ConnectionMetrics(self, self._node_group, node_id)

@@ -4,8 +4,8 @@ One `record` feeds all figures of a sensor: rates, average, extremes and totals.
 in monotonic seconds. Any thread may record. A request takes a dozen of these calls, so `record` only notes
 the value; the values go into their windows when a figure is read, or `PENDING_MAX` at a time.
 
-What a maintainer must not break: a rate divides by at least all full windows but one. A client that has just
-started would otherwise show its first request as hundreds a second.
+A rate divides by at least all full windows but one. A client that has just started would otherwise show its
+first request as hundreds a second.
 """
 
 import math

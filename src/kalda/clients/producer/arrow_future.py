@@ -49,7 +49,7 @@ class ArrowFuture:
         return self._first_incomplete() is None
 
     def result(self, timeout: float | None = None) -> ArrowMetadata:
-        """Return where the rows are; wait up to `timeout` seconds for it, without end by default.
+        """Return the offsets of the rows; wait up to `timeout` seconds, without a limit by default.
 
         Raises:
             TimeoutError: the time is over; the rows may still be written.
@@ -78,7 +78,7 @@ class ArrowFuture:
         return None
 
     def ranges(self) -> tuple[OffsetRange, ...]:
-        """Return where the rows are that were written so far."""
+        """Return the offsets of the rows that were written so far."""
         return tuple(
             OffsetRange(leaf.partition, leaf.base_offset, records)
             for result, count in self._batches

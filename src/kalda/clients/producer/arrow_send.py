@@ -5,8 +5,8 @@ The columns are ``value`` (binary or string), and if present ``key`` (binary or 
 integer milliseconds); null stands for "none given". Rows go to the partitions that `send` would choose.
 Serializers and interceptors do not see them.
 
-What a maintainer must not break: all rows are checked before the first one is appended, so that a call that
-raises for its rows has sent none of them.
+All rows are checked before the first one is appended, so that a call that raises for its rows has sent none
+of them.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class ArrowChunk:
 
     @property
     def record_count(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return self.end - self.start
 
     @property

@@ -3,8 +3,8 @@
 `send` is a coroutine because it may have to wait for metadata or memory; the result of the record is a future
 that it returns, to be awaited or not.
 
-What a maintainer must not break: a task that sends without a pause must not starve the sender, which runs
-on the same loop. So `send` lets the loop run once for each new batch.
+A task that sends without a pause must not starve the sender, which runs on the same loop, so `send` lets the
+loop run once for each new batch.
 """
 
 import asyncio

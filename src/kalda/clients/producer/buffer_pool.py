@@ -3,10 +3,9 @@
 Python allocates and frees the memory itself, so the pool holds no buffers, only numbers. The accumulator's
 lock guards all methods.
 
-What a maintainer must not break: waiters are served first in, first out, and nobody passes them by. A caller
-with a large record would else wait for ever beside callers with small ones. And no call stands between the
-change of a number and that of its owner: CPython runs signal handlers in calls, and an exception out of one
-would lose the memory, or free it twice.
+Waiters are served first in, first out: otherwise a caller with a large record would wait for ever beside
+callers with small ones. No call stands between the change of a number and that of its owner: CPython runs
+signal handlers in calls, and an exception out of one would lose the memory, or free it twice.
 """
 
 from collections import deque
@@ -48,7 +47,7 @@ class BufferPool:
 
     @property
     def waiter_count(self) -> int:
-        """How many callers wait."""
+        """The number of waiting callers."""
         return len(self._waiters)
 
     def reserve_nowait(self, waiter: MemoryWaiter) -> bool:
@@ -73,7 +72,7 @@ class BufferPool:
         self._grant()
 
     def cancel(self, waiter: MemoryWaiter) -> None:
-        """Let a caller give up; what is reserved for it is free again."""
+        """Remove a waiting caller and free the memory that is reserved for it."""
         if waiter.is_granted:
             waiter.is_granted = False
             self._available += waiter.size

@@ -27,7 +27,7 @@ class CompressionRatio:
         return self._ratio
 
     def estimate(self, uncompressed: int) -> int:
-        """Return how many bytes `uncompressed` bytes will probably have."""
+        """Return the estimated compressed size of `uncompressed` bytes."""
         return int(uncompressed * self._ratio * _CAUTION)
 
     def observe(self, ratio: float) -> None:

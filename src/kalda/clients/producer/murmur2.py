@@ -2,8 +2,8 @@
 
 The vectorised form for Arrow columns is in `arrow_partitioning`; a property test compares the two.
 
-What a maintainer must not break: every bit. A producer with another hash sends a key to another partition
-than the Java producers of the same topic, and the order of that key's records is lost.
+Every bit of the hash counts. A producer with another hash sends a key to another partition than the Java
+producers of the same topic, and the order of that key's records is lost.
 """
 
 from functools import lru_cache

@@ -4,9 +4,8 @@ Records with a key and no custom partitioner go where `murmur2.partition_for_key
 others. `BuiltInPartitioner` stays with a partition until about `batch.size` bytes went there (KIP-480), and
 prefers partitions whose queues are short (KIP-794).
 
-What a maintainer must not break: `BuiltInPartitioner` is guarded by the accumulator's lock, and the choice
-must not depend on how many records a batch holds, only on bytes; else slow brokers get more records, not
-fewer.
+The accumulator's lock guards `BuiltInPartitioner`. Its choice depends on bytes only, never on how many
+records a batch holds; otherwise slow brokers would get more records, not fewer.
 """
 
 from bisect import bisect_right
@@ -78,7 +77,7 @@ class FunctionPartitioner:
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        """Return what the function returns."""
+        """Return the function's result."""
         return self._choose(topic, key, partition_count, available)
 
 

@@ -3,9 +3,8 @@
 The half of Java's `Sender` that knows error codes. `Sender` is the driver: it sends the requests and passes
 their responses here, one partition at a time. The event loop owns it.
 
-What a maintainer must not break: each drained batch ends in exactly one of the four ways for each time it was
-sent; and a batch that expired while it was in flight has its result already, so its late response only
-tidies.
+Each drained batch ends in exactly one of the four ways for each time it was sent. A batch that expired while
+it was in flight has its result already, so its late response only frees what the batch held.
 """
 
 import logging
@@ -62,7 +61,7 @@ UNCERTAIN: Final = frozenset(
 
 
 class PartitionResult(NamedTuple):
-    """What one request had as the result for one batch."""
+    """The result of one request for one batch."""
 
     code: ErrorCode
     base_offset: int = -1
@@ -195,7 +194,7 @@ class ProduceResults:
         self._accumulator.completed(batch)
 
     def _reason_of_delay(self, batch: ProducerBatch, unreachable: Mapping[int, ClientError]) -> str:
-        """Return what held a batch up, as far as it is known, and what to do."""
+        """Return the known cause of a batch's delay and the remedy, as text."""
         snapshot = self._metadata.snapshot
         leader = snapshot.leader(batch.topic_partition)
         if leader is None:

@@ -3,8 +3,8 @@
 `send` runs in the caller's thread up to the append to a batch, and enters the loop's thread only by waking
 the sender, at most once for each batch.
 
-What a maintainer must not break: a forked child must not use the parent's producer, and a producer that
-nobody closes must not keep the interpreter from exiting.
+A forked child must not use the parent's producer, and a producer that nobody closes must not keep the
+interpreter from exiting.
 """
 
 import asyncio
@@ -53,9 +53,9 @@ T = TypeVar("T")
 _CLOSE_TIMEOUT_S: Final = 30.0
 _LOOK_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 1.0
-"""How long `close` waits for logging handlers, one of which may be what calls it."""
+"""The time that `close` waits for logging handlers, one of which may be its caller."""
 _EXIT_FLUSH_S: Final = 1.0
-"""How long the end of the program waits for the records of producers that nobody closed."""
+"""The time that the interpreter's exit waits for the records of producers that were not closed."""
 
 
 _TrySend = Callable[

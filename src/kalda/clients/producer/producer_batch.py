@@ -4,8 +4,8 @@ The counterpart of Java's `ProducerBatch`. It decides neither when it is sent no
 that is `RecordAccumulator` and `Sender`. The accumulator's lock guards it until it is drained, afterwards
 it belongs to the loop's thread.
 
-What a maintainer must not break: a built batch is sent again as the same bytes. Brokers recognise a duplicate
-by producer id and sequence, so another number of records under the same sequence would be lost or refused.
+A built batch is sent again as the same bytes. Brokers recognise a duplicate by producer id and sequence, so
+another number of records under the same sequence would be lost or refused.
 """
 
 import threading
@@ -98,7 +98,7 @@ class ProducerBatch:
         self.retry_at = now
         """The end of the back-off after the last failed attempt."""
         self.attempts = 0
-        """How often it was sent and has to be sent again."""
+        """The number of times that it was sent and has to be sent again."""
         self.last_failure = ""
         """Why it has to be sent again; empty before the first failure."""
         self.leader_epoch = -1

@@ -3,8 +3,8 @@
 `ProducerOptions` lists the same names in snake case, for keyword arguments; a test keeps the two equal.
 Options that are Python objects (serializers, partitioner, interceptors) are in `ProducerObjects`.
 
-What a maintainer must not break: idempotence is on by default, and it is never switched off in silence where
-the program asked for it. A program that relies on it would get duplicates.
+Idempotence is on by default and is never switched off silently when the program asked for it, because a
+program that relies on it would get duplicates.
 """
 
 from typing import Final, Literal

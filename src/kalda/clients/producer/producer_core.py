@@ -3,8 +3,7 @@
 It has what both classes do in the same way: the path of a record, and the close. A record may have to wait
 for metadata and for memory; `send` yields these waits, and the two classes do them (`send_waits`).
 
-What a maintainer must not break: `try_send` is what a record costs the caller, so nothing that is the same
-for many records belongs there.
+Every record pays for `try_send`, so work that is the same for many records is done elsewhere.
 """
 
 import asyncio
@@ -455,7 +454,7 @@ class ProducerCore:
         return deliver
 
     def _refused(self, record: ProducerRecord, error: Exception) -> None:
-        """Let the interceptors know of a record that `send` raises an error for."""
+        """Notify the interceptors of a record for which `send` raises an error."""
         if self.interceptors and isinstance(record, ProducerRecord):
             partition = -1 if record.partition is None else record.partition
             self.interceptors.on_acknowledgement(

@@ -113,7 +113,7 @@ class ProducerSequences:
         return True
 
     def completed(self, batch: SequencedBatch, base_offset: int) -> None:
-        """Note an acknowledged batch; `base_offset` is -1 where the broker no longer knows it."""
+        """Record an acknowledged batch; `base_offset` is -1 where the broker no longer knows it."""
         entry = self._partitions.get(batch.topic_partition)
         if entry is None or entry.identity != (batch.producer_id, batch.producer_epoch):
             # A batch that had expired, answered late: its sequences are not those of the present epoch.
@@ -159,7 +159,7 @@ class ProducerSequences:
         return partition in self._unresolved
 
     def mark_unresolved(self, batch: SequencedBatch) -> None:
-        """Note that a batch that was sent at least once has expired."""
+        """Record that a batch that was sent at least once has expired."""
         following = increment_sequence(last_sequence(batch), 1)
         known = self._unresolved.get(batch.topic_partition)
         if known is None or is_later_sequence(following, known):

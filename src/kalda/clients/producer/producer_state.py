@@ -52,7 +52,7 @@ _REMEDIES: Final = {
     _State.ABORTABLE_ERROR: "call abort_transaction first",
     _State.FATAL_ERROR: "close the producer",
 }
-"""What a caller does about a call that the state does not allow."""
+"""The advice for a call that the state does not allow."""
 
 
 class ProducerState:
@@ -126,13 +126,13 @@ class ProducerState:
     # Batches.
 
     def handle_completed_batch(self, batch: SequencedBatch, base_offset: int) -> None:
-        """Note an acknowledged batch; `base_offset` is -1 where the broker no longer knows it."""
+        """Record an acknowledged batch; `base_offset` is -1 where the broker no longer knows it."""
         self.sequences.completed(batch, base_offset)
 
     def handle_failed_batch(
         self, batch: SequencedBatch, error: ClientError, *, adjusts_sequences: bool
     ) -> None:
-        """Note a batch that failed for good; `adjusts_sequences` if the broker surely did not append it."""
+        """Record a batch that failed for good; `adjusts_sequences` if the broker did not append it."""
         self.maybe_transition_to_error_state(error)
         self.sequences.remove_in_flight(batch)
         partition = batch.topic_partition

@@ -4,9 +4,8 @@ The counterpart of Java's `RecordAccumulator`. Callers append from any thread, t
 lock guards all of it. Time comes as an argument, in monotonic seconds. What the broker's answers mean is
 for `Sender`.
 
-What a maintainer must not break: within a partition, records leave in the order of their appends. New batches
-enter a deque at its end, retried ones at its front (in the order of their sequence numbers), and only the
-batch at the front is drained.
+Within a partition, records leave in the order of their appends. New batches enter a deque at its end, retried
+ones at its front (in the order of their sequence numbers), and only the batch at the front is drained.
 
 A signal handler, or a finalizer, may call the producer while its own thread holds the lock here. The record
 that is being appended then is half there, so callers look (`check_not_inside`) before they wait for a lock
@@ -70,7 +69,7 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class ReadyCheck:
-    """What the sender can do now, and when to look again."""
+    """The nodes that have batches to send now, and the time of the next check."""
 
     nodes: set[int] = field(default_factory=set)
     """The leaders of partitions with something to send."""
@@ -208,7 +207,7 @@ class RecordAccumulator:
                 raise
 
     def memory_for(self, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-        """Return how many bytes `append` needs for a record: `batch.size`, or more for a large record."""
+        """Return the bytes that `append` needs for a record: `batch.size`, or more for a large record."""
         return max(self.settings.batch_size, HEADER_SIZE + record_size_max(key, value, headers))
 
     def reserve(self, waiter: MemoryWaiter) -> bool:
@@ -367,7 +366,7 @@ class RecordAccumulator:
         return drained
 
     def node_is_stuck(self, node: int, now: float, *, is_stuck: bool) -> None:
-        """Note whether a ready broker takes requests, for `partitioner.availability.timeout.ms`."""
+        """Record whether a ready broker accepts requests, for `partitioner.availability.timeout.ms`."""
         if is_stuck:
             self._stuck_since.setdefault(node, now)
         else:

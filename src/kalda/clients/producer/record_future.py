@@ -4,8 +4,8 @@ The counterpart of Java's `ProduceRequestResult` and `FutureRecordMetadata`. A f
 the batch, and a batch does not know its futures: a record whose future the program drops costs 16 bytes here,
 which is what bounds the memory of a producer whose brokers are gone.
 
-What a maintainer must not break: a result completes exactly once. When a batch is split, its result has
-successors in its place, and everything that waits for it moves on to the successor that holds the record.
+A result completes exactly once. When a batch is split, its result has successors in its place, and everything
+that waits for it moves on to the successor that holds the record.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ logger: Final = loop_logger(__name__)
 
 NO_TIMESTAMP: Final = -1
 _LOOK_SECONDS: Final = 1.0
-"""How soon a thread that waits notices a result for which nothing woke it."""
+"""The time within which a waiting thread notices a result for which it was not woken."""
 
 Delivery = Callable[[RecordMetadata, Exception | None], None]
 """The option `on_delivery` of `send`: gets the metadata, with offset -1 after an error, and the error."""
 
 
 class BatchResult:
-    """What became of a batch; threads may wait for it, and callbacks may be added at any time."""
+    """The result of a batch; threads may wait for it, and callbacks may be added at any time."""
 
     __slots__ = (
         "_callbacks",
@@ -76,13 +76,13 @@ class BatchResult:
         self._callbacks: list[tuple[int, Callable[[], None]]] = []
 
     def add_record(self, timestamp_ms: int, key_size: int, value_size: int) -> None:
-        """Note a record of the batch, after the ones before it; sizes are -1 for null."""
+        """Append a record's sizes and timestamp; a size of -1 is null."""
         self.timestamps_ms.append(timestamp_ms)
         self.key_sizes.append(key_size)
         self.value_sizes.append(value_size)
 
     def complete_record(self, index: int, timestamp_ms: int, key_size: int, value_size: int) -> None:
-        """Note what an interrupted `add_record` did not."""
+        """Complete an `add_record` that was interrupted."""
         for values, value in (
             (self.timestamps_ms, timestamp_ms),
             (self.key_sizes, key_size),
@@ -92,7 +92,7 @@ class BatchResult:
                 values.append(value)
 
     def metadata_of(self, index: int) -> RecordMetadata:
-        """Return what is known of a record now; the offset is -1 until it was written."""
+        """Return a record's metadata as known now; the offset is -1 until it was written."""
         result, at = self.of_record(index)
         offset = result.base_offset
         return RecordMetadata(
@@ -117,7 +117,7 @@ class BatchResult:
         self._finish()
 
     def split(self, first_indexes: Sequence[int], successors: "Sequence[BatchResult]") -> None:
-        """Let `successors` take the place of this result; each begins with the record at its first index."""
+        """Replace this result with `successors`; each begins with the record at its first index."""
         assert not self.is_done, f"the batch of {self.topic}-{self.partition} is complete already"
         # Before the lock: its holder may be interrupted by a handler that waits for this.
         self._splits = (first_indexes, successors)
@@ -265,7 +265,7 @@ class RecordFuture:
         self._result.add_callback(self._index, lambda: callback(self))
 
     def metadata(self) -> RecordMetadata:
-        """Return what is known of the record now; the offset is -1 until it was written."""
+        """Return the record's metadata as known now; the offset is -1 until it was written."""
         return self._result.metadata_of(self._index)
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:

@@ -3,8 +3,8 @@
 `ProducerCore` decides: its generators yield what has to happen before they go on. `drive` and `drive_async`
 do it, for `Producer` and `AsyncProducer`.
 
-What a maintainer must not break: an exception of a wait, or between two steps, ends the generator, which
-gives back the memory that it has reserved.
+An exception of a wait, or between two steps, ends the generator, which gives back the memory that it has
+reserved.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class BeforeBatch:
 BEFORE_BATCH: Final = BeforeBatch()
 
 Step: TypeAlias = WaitForMetadata | RunBlocking | BeforeBatch | W
-"""What has to happen before a generator goes on; a waiter for memory is of the caller's kind."""
+"""The event that a generator waits for; a waiter for memory is of the caller's kind."""
 Steps: TypeAlias = Generator[Step[W], Any, T]
 
 

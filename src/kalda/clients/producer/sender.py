@@ -4,8 +4,8 @@ The counterpart of Java's `Sender`, but callbacks on the event loop instead of a
 responses, new metadata and one timer lead to `_run`. It decides neither what is ready (`RecordAccumulator`)
 nor what follows an error (`ProduceResults`, `TransactionManager`).
 
-What a maintainer must not break: after each `_run`, something is due to call it again while batches are
-incomplete. Each batch has a deadline, so the timer is never farther away than that.
+While batches are incomplete, each `_run` leaves a timer or an event that will call it again. Each batch has a
+deadline, so the timer is never later than that.
 """
 
 import asyncio
@@ -275,7 +275,7 @@ class Sender:
             self._client.metadata.request_update()
 
     def _is_held_by_transactions(self, transactions: TransactionManager) -> bool:
-        """Let the transaction manager do its part; return whether no batch may be drained."""
+        """Act on the transaction manager's state; return True if no batch may be drained now."""
         assert self._driver is not None, "idempotence has a driver"
         transactions.maybe_resolve_sequences()
         if transactions.has_fatal_error and transactions.last_error is not None:

@@ -21,7 +21,7 @@ from kalda.common.types import TopicPartition
 _FIRST_WAIT_MS: Final = 10
 """The first wait for a topic that is being created; brokers take some 20 ms."""
 _ABSENT_PARTITION_SECONDS: Final = 0.5
-"""How long a partition may be missing in a topic that exists: brokers learn of a new one within that time."""
+"""The time that a partition may be missing in a topic that exists; brokers learn of a new one within it."""
 
 
 class TopicWait:

@@ -370,7 +370,7 @@ class TransactionManager(ProducerState):
     def note_node_versions(
         self, *, coordinator_bumps_epochs: bool | None, features_epoch: int, transaction_version: int
     ) -> None:
-        """Note what a broker announced: InitProducerId v3 (coordinators only) and features (KIP-584).
+        """Store a broker's announced InitProducerId v3 (coordinators only) and features (KIP-584).
 
         A level of ``transaction.version`` takes effect with the next transaction.
         """
@@ -473,7 +473,7 @@ class TransactionManager(ProducerState):
         self._fail(request)
 
     def _hint(self, request: TransactionRequest, code: ErrorCode) -> str | None:
-        """Return what to say instead of the general text of a code; None for that text."""
+        """Return a text that replaces the general one of a code; None to keep that."""
         is_refused = code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if not is_refused or not isinstance(request, InitProducerId) or not self.enables_two_phase_commit:
             return None
@@ -576,7 +576,7 @@ class TransactionManager(ProducerState):
         return self._set_pending(result, self.state, operation)
 
     def _adopt_features(self) -> None:
-        """Let the next transaction follow the protocol that the cluster has finalized meanwhile."""
+        """Use the transaction protocol that the cluster has finalized, from the next transaction on."""
         self._is_next_v2 = self._features_version >= TRANSACTION_V2
         if self._is_next_v2 and not self.is_transaction_v2:
             # Late batches of the last V1 transaction must not enter the first V2 one.

@@ -29,7 +29,7 @@ from kalda.protocol.schema import Message
 
 
 class Verdict(Enum):
-    """What follows from a response."""
+    """The consequence of a response."""
 
     DONE = auto()
     RETRY = auto()
@@ -122,7 +122,7 @@ _SEVERITY: Final = (
 
 
 def outcome_of(request: TransactionRequest, response: Message) -> Outcome:
-    """Return what a response means for the request it answers."""
+    """Return the outcome of a request, given its response."""
     match request, response:
         case InitProducerId(), InitProducerIdResponse():
             return _outcome(_INIT_PRODUCER_ID, response.error_code)
@@ -144,7 +144,7 @@ def outcome_of(request: TransactionRequest, response: Message) -> Outcome:
 
 
 def coordinator_outcome(code: ErrorCode, subject: str) -> Outcome:
-    """Return what a failed look-up of a coordinator means for the request that needs the coordinator."""
+    """Return the outcome of a request whose coordinator was not found."""
     return _outcome(_FIND_COORDINATOR, code, subject)
 
 

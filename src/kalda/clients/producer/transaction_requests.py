@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.producer.producer_identity import NO_PRODUCER, ProducerIdAndEpoch
 from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
+from kalda.common.overriding import override
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kalda.protocol.messages.add_partitions_to_txn import (
@@ -170,13 +171,13 @@ class InitProducerId(TransactionRequest):
         return None if self.enables_two_phase_commit else TWO_PHASE_COMMIT_VERSION_MIN - 1
 
     @property
+    @override
     def coordinator_key(self) -> str:
-        """The transactional id."""
         assert self.transactional_id is not None, "any broker gives an id without transactions"
         return self.transactional_id
 
+    @override
     def message(self) -> Message:
-        """Return the message, the same for every version."""
         return InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
@@ -202,12 +203,12 @@ class AddPartitionsToTxn(TransactionRequest):
         return ADD_PARTITIONS_VERSION_MAX
 
     @property
+    @override
     def coordinator_key(self) -> str:
-        """The transactional id."""
         return self.transactional_id
 
+    @override
     def message(self) -> Message:
-        """Return the message, the same for every version."""
         return AddPartitionsToTxnRequest(
             transactions=[],
             v3_and_below_transactional_id=self.transactional_id,
@@ -231,12 +232,12 @@ class AddOffsetsToTxn(TransactionRequest):
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
 
     @property
+    @override
     def coordinator_key(self) -> str:
-        """The transactional id."""
         return self.transactional_id
 
+    @override
     def message(self) -> Message:
-        """Return the message, the same for every version."""
         return AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.identity.producer_id,
@@ -279,8 +280,8 @@ class TxnOffsetCommit(TransactionRequest):
         """The group."""
         return self.group.group_id
 
+    @override
     def message(self) -> Message:
-        """Return the message, the same for every version."""
         return TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=self.group.group_id,
@@ -328,12 +329,12 @@ class EndTxn(TransactionRequest):
         return None if self.is_v2 else END_TXN_VERSION_MAX_V1
 
     @property
+    @override
     def coordinator_key(self) -> str:
-        """The transactional id."""
         return self.transactional_id
 
+    @override
     def message(self) -> Message:
-        """Return the message, the same for every version."""
         return EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.identity.producer_id,

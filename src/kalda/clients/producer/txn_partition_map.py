@@ -26,7 +26,7 @@ _FORMER_TOPICS_MAX: Final = 4
 
 
 class SequencedBatch(Protocol):
-    """What the transaction manager needs of a `ProducerBatch`."""
+    """The part of `ProducerBatch` that the transaction manager uses."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -35,7 +35,7 @@ class SequencedBatch(Protocol):
 
     @property
     def record_count(self) -> int:
-        """How many records it holds; does not change once it has a sequence."""
+        """The number of records; fixed once the batch has a sequence."""
         ...
 
     @property
@@ -188,7 +188,7 @@ class TxnPartitionEntry:
         self.next_sequence = sequence
 
     def update_last_acked_sequence(self, sequence: int) -> None:
-        """Note an acknowledged sequence; an earlier one than the last is ignored."""
+        """Store an acknowledged sequence; one before the last is ignored."""
         last = self.last_acked_sequence
         if last == NO_LAST_ACKED_SEQUENCE or is_later_sequence(sequence, last):
             self.last_acked_sequence = sequence
@@ -198,7 +198,7 @@ class TxnPartitionEntry:
         return sequence == increment_sequence(self.last_acked_sequence, 1)
 
     def close_gap(self, failed: SequencedBatch) -> None:
-        """Move the sequences after a batch down that a broker has refused for good.
+        """Renumber the batches after one that a broker has finally rejected, so that no sequence is missing.
 
         In flight [0, 4], failed [5, 9], in flight [10, 14]: the last becomes [5, 9], the next base is 10.
         """

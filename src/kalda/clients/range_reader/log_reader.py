@@ -4,8 +4,7 @@ It is not a consumer: it joins no group, keeps no position and needs no group AP
 failures (a broker restarts, a leader moves) are retried with back-off until `default.api.timeout.ms` is over;
 other failures are raised at once.
 
-What a maintainer must not break: the loop thread starts with the first call, so that a reader can be created
-before a fork and used after it.
+The loop thread starts with the first call, so that a reader can be created before a fork and used after it.
 """
 
 import threading

@@ -4,9 +4,9 @@ While the caller decodes the records that `PartitionFetch.next` returned, the br
 following ones. The fetches are full ones without a session: a session pays off for many partitions and many
 idle polls, not for one range that is read once.
 
-What a maintainer must not break: a failed attempt leaves no fetch in flight that a later attempt could take
-for its own, and `position` moves only behind records that were returned. The size that a fetch asks for is
-an estimate: a range that needs more gets it with the next fetch.
+A failed attempt leaves no fetch in flight that a later attempt could take for its own, and `position` moves
+only past records that were returned. The size that a fetch asks for is an estimate: a range that needs more
+gets it with the next fetch.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 It opens no file: `kalda.spark.source.segment_reader` does. A broker without these APIs, such as Apache
 Kafka's, gives `UnsupportedApiError`; every error means that the caller fetches instead.
 
-What a maintainer must not break: each call is one attempt with a short time-out. A reader that cannot get a
-lease loses nothing but speed, so it must not wait for one.
+Each call is one attempt with a short time-out. A reader that cannot get a lease loses nothing but speed, so
+it must not wait for one.
 """
 
 import os

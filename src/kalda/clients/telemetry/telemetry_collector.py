@@ -3,8 +3,8 @@
 Names follow Java's client: ``producer-metrics`` and ``record-send-rate`` give
 ``org.apache.kafka.producer.record.send.rate``.
 
-What a maintainer must not break: with delta temporality a total's last value is remembered only when its
-points are pushed, so that nothing is counted twice or left out between two pushes.
+With delta temporality a total's last value is remembered only when its points are pushed, so that nothing is
+counted twice or left out between two pushes.
 """
 
 import math

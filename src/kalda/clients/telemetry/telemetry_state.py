@@ -4,7 +4,7 @@ Sans-IO: `due_in` says how long to wait, `next_request` what to send then; a han
 first push after a new subscription is spread over 50-150 % of the interval, so that clients that were started
 together do not push together.
 
-What a maintainer must not break: telemetry never harms the client. Errors that a retry cannot cure end it.
+Telemetry never harms the client: an error that a retry cannot cure ends it.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class ClientTelemetryState:
         return max(self.due_at - now, 0.0)
 
     def next_request(self) -> GetTelemetrySubscriptionsRequest | Push:
-        """Return what is due."""
+        """Return the request that is due."""
         assert self.state is not TelemetryState.ENDED, "telemetry has ended"
         if self.state is TelemetryState.SUBSCRIPTION_NEEDED:
             known = ZERO_UUID if self.subscription is None else self.subscription.client_instance_id

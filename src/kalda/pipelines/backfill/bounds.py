@@ -1,15 +1,14 @@
 """Decides which offsets a replay or a backfill processes.
 
-A bound is an offset of every partition, offsets by partition, or a time. What a maintainer must not break:
-where rows are appended, offsets that a batch accounts for are never chosen again; their rows would be in the
-table twice.
+A bound is an offset of every partition, offsets by partition, or a time. Where rows are appended, offsets
+that a batch accounts for are never chosen again, because their rows would be in the table twice.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, assert_never
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.ledger.audit_record import LedgerRecord
@@ -105,6 +104,8 @@ def resolve(
         case AtTime(timestamp_ms):
             found = at_time(timestamp_ms)
             wanted = {each: found.get(each, end) for each, end in ends.items()}
+        case _ as never:
+            assert_never(never)
     return {each: min(max(offset, starts[each]), ends[each]) for each, offset in wanted.items()}
 
 
@@ -131,7 +132,7 @@ def plan_refill(
     may_repeat: bool,
     batch_offsets_max: int = BATCH_OFFSETS_MAX,
 ) -> RefillPlan:
-    """Return what to process between two offsets of each partition.
+    """Return the batches to process between two offsets of each partition.
 
     Args:
         starts: the first offset of each partition.
@@ -151,6 +152,7 @@ def plan_refill(
         ]
     total = sum(end - start for start, end in wanted.values())
     chosen = sum(each.offset_count for each in ranges)
+    assert chosen <= total, f"{chosen} offsets were chosen of {total}"
     first = (pending,) if pending else ()
     ranges = _without(ranges, pending)
     return RefillPlan((*first, *_batches(ranges, batch_offsets_max)), total - chosen)
@@ -173,6 +175,7 @@ def _without(ranges: Iterable[OffsetRange], left_out: Iterable[OffsetRange]) -> 
 
 def _batches(ranges: Sequence[OffsetRange], offsets_max: int) -> list[tuple[OffsetRange, ...]]:
     """Divide ranges into batches; a batch has one range of a partition, as its account has."""
+    assert offsets_max > 0, f"a batch of {offsets_max} offsets"
     batches: list[tuple[OffsetRange, ...]] = []
     open_batch: list[OffsetRange] = []
     left = offsets_max
@@ -183,6 +186,7 @@ def _batches(ranges: Sequence[OffsetRange], offsets_max: int) -> list[tuple[Offs
                 batches.append(tuple(open_batch))
                 open_batch, left = [], offsets_max
             end = min(each.end, start + left)
+            assert start < end, f"no progress at offset {start} of {each}"
             open_batch.append(OffsetRange(each.topic_partition, start, end))
             left -= end - start
             start = end

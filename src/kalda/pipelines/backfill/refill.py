@@ -2,9 +2,8 @@
 
 They may run beside the pipeline. Their staged files, dead letters and transactions have names of their own,
 and with a checkpoint they stay behind what the pipeline has committed. Where rows replace each other, the
-pipeline must not run, and a refill ends where the table is: what it writes is older than the rest. What a
-maintainer must not break: a refill that crashed is completed before the ledger is read; its last batch may be
-in the table only.
+pipeline must not run, and a refill ends where the table is: what it writes is older than the rest. A refill
+that crashed is completed before the ledger is read; its last batch may be in the table only.
 """
 
 import json
@@ -97,7 +96,7 @@ class Refill:
         return isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT
 
     def plan(self, start: Bound | None, end: Bound | None) -> tuple[RefillPlan, dict[TopicPartition, int]]:
-        """Return what lies between two bounds and is not in the table, and where each partition ends.
+        """Return the offsets between two bounds that are not in the table, and each partition's end.
 
         Without a bound, the range begins where the logs begin and ends where they end. A pipeline with a
         checkpoint processes what it has not reached yet by itself, so the range ends there.

@@ -3,8 +3,8 @@
 A job is a plain value, so that any scheduler can run it: Spark, or a test. Only the result goes back to the
 driver: names and statistics of files, the account, and what the tasks left prepared in topics.
 
-What a maintainer must not break: a job commits nothing, so that it can run twice for the same range. Its rows
-become visible by the driver's commit, which names the files of one run.
+A job commits nothing, so that it can run twice for the same range. Its rows become visible by the driver's
+commit, which names the files of one run.
 """
 
 import time
@@ -121,7 +121,7 @@ class RangeJob:
 
 
 def passed_failure(row: int, reason: str) -> FormatFailure:
-    """Return what the dead letter of a passed record says."""
+    """Return the failure that the dead letter of a passed record names."""
     return FormatFailure(row, PASSED, f"`kalda pipeline pass` lets the pipeline pass over it: {reason}")
 
 
@@ -166,7 +166,7 @@ class _RangeRun:
         return RangeResult(self._account(written), written, letters, self._metrics(began))
 
     def _wanted(self) -> WantedFields:
-        """Return what is read of records: dead letters have all of it."""
+        """Return the fields of records to read; a dead letter needs all of them."""
         rows, has_letters = self._job.rows, self._job.dead_letters is not None
         return WantedFields(
             keys="key" in rows.keep or has_letters,

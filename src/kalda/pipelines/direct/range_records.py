@@ -3,8 +3,8 @@
 It decodes what `kalda.spark.source` reads in place or fetches, without that package's row limit of an Arrow
 batch: nothing here goes through Spark's bridge, and a whole fetch at a time costs less per record.
 
-What a maintainer must not break: `OffsetCount` counts records and gaps each by itself, from the offsets of
-the decoded records. The account of a batch would prove nothing if one were the other's complement.
+`OffsetCount` counts records and gaps each by itself, from the offsets of the decoded records. The account of
+a batch would prove nothing if one were the other's complement.
 """
 
 import time
@@ -65,8 +65,11 @@ class OffsetCount:
 
     def finish(self) -> None:
         """Count what lies behind the last record; the reader has reached the end of the range."""
+        assert self._next <= self._range.end, f"{self._next} is behind {self._range}"
         self.gaps += self._range.end - self._next
         self._next = self._range.end
+        counted = self.records + self.gaps
+        assert counted == self._range.offset_count, f"{counted} offsets were counted of {self._range}"
 
 
 class ReadMeter:

@@ -1,7 +1,7 @@
 """Says how the records of a topic become rows, and makes them: columns, value format, steps, event time.
 
-A plan is a value that is pickled to the executors; it reads nothing. What a maintainer must not break: the
-rows are those that the same pipeline makes when Spark executes it, in names, types and values.
+A plan is a value that is pickled to the executors; it reads nothing. The rows are those that the same
+pipeline makes when Spark executes it, in names, types and values.
 """
 
 from collections.abc import Mapping, Sequence

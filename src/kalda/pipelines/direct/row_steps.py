@@ -4,8 +4,8 @@ A row is followed through the steps by the offset of its record, in a hidden las
 function of the user drops are counted by what is missing afterwards, and a function that invents rows or
 loses track of them is an error instead of an account that does not balance.
 
-What a maintainer must not break: a step sees the hidden column only if it takes the whole batch (a Python
-function), and no step's result is accepted whose hidden column is not a strictly rising part of its input's.
+A step sees the hidden column only if it takes the whole batch (a Python function), and no step's result is
+accepted whose hidden column is not a strictly rising part of its input's.
 """
 
 import importlib

@@ -1,7 +1,7 @@
 """Defines where a task's rows and its bad records go.
 
-Targets are values that are pickled to the executors; they open what they need in `write` or `open`. What a
-maintainer must not break: nothing that a target writes is visible before the driver commits the batch.
+Targets are values that are pickled to the executors; they open what they need in `write` or `open`. Nothing
+that a target writes is visible before the driver commits the batch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ class DeadLetters(Protocol):
         ...
 
     def finish(self) -> Written:
-        """Return what was written; it stays invisible until the batch is committed."""
+        """Return the written files or rows, which stay invisible until the batch is committed."""
         ...
 
     def abandon(self) -> None:

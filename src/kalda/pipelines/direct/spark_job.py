@@ -4,8 +4,8 @@ Spark schedules, retries and places the tasks; a task's input is one range and i
 record crosses to the JVM. The ranges travel in the tasks themselves (an RDD of them), not through a query:
 that saves planning, and one of the two Python workers that a query over a Python source would use.
 
-What a maintainer must not break: the order and the number of the ranges are those given, because the part
-of a range names its files and transactions.
+The order and the number of the ranges are those given, because the part of a range names its files and
+transactions.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Adds what an upsert must know of a row beside its columns: where its record is, and whether it deletes.
 
-A tombstone deletes the row with its keys, which then come from the record's key. What a maintainer must not
-break: the marks depend on the record alone, so that a replay marks the same.
+A tombstone deletes the row with its keys, which then come from the record's key. The marks depend on the
+record alone, so that a replay marks the same.
 """
 
 from dataclasses import dataclass

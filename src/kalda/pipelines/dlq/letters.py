@@ -1,8 +1,8 @@
 """Makes dead letters of records, and reads what their headers say.
 
-What a maintainer must not break: key, value, timestamp and the record's own headers stay as they are, so that
-replaying a letter is replaying the record. A record that fails again after a replay keeps the place of the
-first failure, so that a letter always names the record of the pipeline's own topic.
+Key, value, timestamp and the record's own headers stay as they are, so that replaying a letter is replaying
+the record. A record that fails again after a replay keeps the place of the first failure, so that a letter
+always names the record of the pipeline's own topic.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -114,7 +114,7 @@ class Letter:
 
 
 def read_letter(headers: Iterable[tuple[str, bytes | None]]) -> Letter | None:
-    """Return what the headers of a record say, or None when they are not those of a dead letter."""
+    """Return the place and failure from a record's headers; None if it is not a dead letter."""
     texts = {name: value.decode(errors="replace") for name, value in headers if value is not None}
     try:
         return Letter(

@@ -2,9 +2,9 @@
 
 A consumer group keeps, for each partition of the dead-letter topic, how far letters were dealt with; its lag
 in any tool is the number of open letters. Replaying moves records to the retry topic, from which the pipeline
-reads them like those of its own topics. What a maintainer must not break: records and the group's offsets are
-in one transaction, and the committed offsets are read after the transactional id has fenced an earlier
-command, so that each letter is moved exactly once, also when two commands run or one is killed.
+reads them like those of its own topics. Records and the group's offsets are in one transaction, and the
+committed offsets are read after the transactional id has fenced an earlier command, so that each letter is
+moved exactly once, also when two commands run or one is killed.
 """
 
 import logging

@@ -1,7 +1,6 @@
 """The Spark application of a pipeline file: session, supervisor, metrics.
 
-What a maintainer must not break: plans are made, and faults of the file reported, before Spark starts; and
-the session ends with the application, so that nothing stays behind.
+Plans are made, and faults of the file reported, before Spark starts. The session ends with the application.
 """
 
 import logging
@@ -59,7 +58,7 @@ class Application:
         self._is_stopping = False
 
     def request_stop(self) -> None:
-        """Let `run` end after the current batches."""
+        """Make `run` end after the current batches."""
         self._is_stopping = True
         if self._supervisor is not None:
             self._supervisor.request_stop()

@@ -2,8 +2,7 @@
 
 Before the table's commit, which is the decision, the driver writes the batch's account and its dead letters'
 files here. After a crash, the table says whether the batch was decided, and this file says what there is left
-to complete. What a maintainer must not break: the file is written before the commit, and
-replaced only by a later attempt that saw no commit.
+to complete. The file is written before the commit, and replaced only by a later attempt that saw no commit.
 
 Where tasks have transactions (a topic), a batch that is repeated must give each task the same offsets: what a
 task committed is not written again. So the ranges are written down before the tasks run.
@@ -34,7 +33,7 @@ class BatchLogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BatchIntent:
-    """What a batch was about to commit."""
+    """The commit that a batch was about to make."""
 
     account: BatchAccount
     dead_letters: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ class BatchIntent:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What the tasks of a batch read, each one range."""
+    """The ranges that the tasks of a batch read, one each."""
 
     query_id: str
     batch_id: int

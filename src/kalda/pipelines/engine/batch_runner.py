@@ -2,8 +2,8 @@
 
 The order, each step repeatable: tasks write files and prepare transactions, the driver writes down what it is
 about to commit, commits the target (the decision), completes the prepared transactions, and publishes the
-ledger. A batch that was decided before a crash is only completed. What a maintainer must not break: nothing
-of a batch is visible before the decision, and everything of it is reached again after a crash.
+ledger. A batch that was decided before a crash is only completed. Nothing of a batch is visible before the
+decision, and after a crash the driver finds everything that the tasks staged or prepared.
 """
 
 import logging
@@ -53,7 +53,7 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What a batch did, for status and metrics."""
+    """The outcome of a batch, for status and metrics."""
 
     account: BatchAccount
     seconds: float
@@ -160,6 +160,7 @@ class BatchRunner:
         self, frame: "DataFrame", query_id: str, batch_id: int, find: Callable[[], Sequence[OffsetRange]]
     ) -> BatchOutcome | None:
         """Process the ranges that `find` returns as a batch; raises as `run`."""
+        assert batch_id >= 0, f"batch {batch_id}"
         began = time.perf_counter()
         committed = self._target.committed_batch(query_id)
         if committed is not None and committed >= batch_id:
@@ -181,6 +182,7 @@ class BatchRunner:
         letters = [
             name for each in results.ranges if each.dead_letters for name in map(str, each.dead_letters.files)
         ]
+        assert account.starts().keys() == {each.topic_partition for each in ranges}, f"{account} of {ranges}"
         before = self._log.read()
         intent = BatchIntent(account, tuple(letters))
         self._log.write(intent)
@@ -242,7 +244,7 @@ class BatchRunner:
         self._log.write_plan(planned)
 
     def _find_breaks(self, before: BatchIntent | None, account: BatchAccount) -> tuple[Break, ...]:
-        """Return where a committed batch does not join the one before it, which may be of another process."""
+        """Return the gaps between a committed batch and the one before it, also one of another process."""
         continuity = self._continuity
         if continuity is None:
             return ()
@@ -254,7 +256,7 @@ class BatchRunner:
         return found
 
     def ranges(self, batch_id: int) -> list[OffsetRange]:
-        """Return what a batch reads, from the offset log of the query.
+        """Return the offset ranges of a batch, from the offset log of the query.
 
         Raises:
             CheckpointError: the log has no such batch.
@@ -285,7 +287,7 @@ class BatchRunner:
             return reader.beginning_offsets(found)
 
     def _job(self, query_id: str, batch_id: int) -> RangeJob:
-        """Return what the tasks do; the target is opened when the columns are known."""
+        """Return the job of the tasks; the target is opened when the columns are known."""
         plan, spec = self._plan, self._spec
         dead_letters: DeadLetterTarget | None = self._dead_letters
         if spec.on_error is OnError.SKIP:

@@ -30,7 +30,7 @@ _CREATE_TIME = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """What a test showed."""
+    """The result of a test."""
 
     case: Case
     differences: tuple[str, ...] = ()

@@ -2,8 +2,8 @@
 
 Tasks stage them as files beside the checkpoint; after the table's commit the driver publishes them in one
 transaction that also says which batch they belong to. The original key, value, timestamp and headers stay as
-they are, and headers that begin with ``dlq.`` say where the record was and what is wrong. What a maintainer
-must not break: a dead letter is published once if its batch was committed, and never otherwise.
+they are, and headers that begin with ``dlq.`` say where the record was and what is wrong. A dead letter is
+published once if its batch was committed, and never otherwise.
 """
 
 import logging
@@ -87,7 +87,7 @@ class DeadLetterOutput:
         files.delete_dir_contents(directory, missing_dir_ok=True)
 
     def directory(self) -> tuple[fs.FileSystem, str]:
-        """Return where files are staged."""
+        """Return the directory of the staged files."""
         files, root = fs.FileSystem.from_uri(self.storage)
         return files, f"{root}/dead-letters/{self.pipeline}"
 

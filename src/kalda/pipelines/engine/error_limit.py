@@ -1,7 +1,7 @@
 """Decides whether too much of a batch is bad to write any of it.
 
-A decision on an account. What a maintainer must not break: replayed dead letters do not count, for they were
-bad before; else a retry that comes too early would stop a pipeline whose topics are well.
+A decision on an account. Replayed dead letters do not count, because they failed before: a retry that comes
+too early would otherwise stop a pipeline whose topics have no bad records.
 """
 
 from kalda.pipelines.accounts import BatchAccount

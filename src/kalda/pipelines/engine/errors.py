@@ -1,4 +1,4 @@
-"""Errors that decide whether a pipeline starts again: never, or however often it takes."""
+"""Errors after which a pipeline is never restarted, or is restarted without a limit."""
 
 
 class PipelineStoppedError(Exception):
@@ -6,7 +6,7 @@ class PipelineStoppedError(Exception):
 
 
 class NotThereYetError(Exception):
-    """What a pipeline reads does not exist yet. The supervisor looks again, however often that takes."""
+    """A topic or table that a pipeline reads does not exist yet. The supervisor retries without a limit."""
 
 
 class BreakerOpenError(PipelineStoppedError):
@@ -18,7 +18,7 @@ class PoisonBatchError(PipelineStoppedError):
 
 
 class ProgressLostError(PipelineStoppedError):
-    """Nothing says reliably where the pipeline goes on; the message says how to mend that."""
+    """The position at which the pipeline resumes is unknown; the message gives the repair."""
 
 
 class SourceLostError(PipelineStoppedError):
@@ -26,4 +26,4 @@ class SourceLostError(PipelineStoppedError):
 
 
 class SparkEndedError(PipelineStoppedError):
-    """The Java virtual machine of the Spark application ended beneath the pipelines."""
+    """The Java virtual machine of the Spark application ended while pipelines ran."""

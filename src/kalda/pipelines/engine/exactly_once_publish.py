@@ -1,8 +1,8 @@
 """Publishes records of a decided batch to a topic exactly once, with any cluster that has transactions.
 
 The records and a mark, the batch's number as a committed offset of a group, are in one transaction. A repeat
-reads the mark and does nothing. What a maintainer must not break: the mark and the records are in the same
-transaction, and the transactional id is initialized before the mark is read, which fences an earlier run.
+reads the mark and does nothing. The mark and the records are in the same transaction, and the transactional
+id is initialized before the mark is read, which fences an earlier run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,6 +41,7 @@ def publish_once(
     Raises:
         ClientError: the cluster did not take the rows; nothing is visible.
     """
+    assert batch_id >= 0, f"batch {batch_id}"
     mark = TopicPartition(topic, 0)
     settings = {"max.request.size": REQUEST_BYTES_MAX, **properties}
     settings |= {"client.id": name, "transactional.id": name, "acks": "all"}

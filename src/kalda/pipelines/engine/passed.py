@@ -1,8 +1,8 @@
 """Remembers the records that an operator lets a pipeline pass over, because they stop it.
 
 A task neither decodes nor writes such a record; it counts in the account as `dlq` and as `passed`, and goes
-to the dead-letter queue if there is one. What a maintainer must not break: the file is read when each batch
-begins, and a record that was passed stays passed, so that a batch which is repeated has the same rows.
+to the dead-letter queue if there is one. The file is read when each batch begins, and a record that was
+passed stays passed, so that a batch which is repeated has the same rows.
 """
 
 import json

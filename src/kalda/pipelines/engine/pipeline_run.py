@@ -1,8 +1,8 @@
 """Runs one pipeline that reads topics as a Structured Streaming query.
 
 The query's checkpoint has the progress; each batch is handed to a `BatchRunner`. The same checkpoint serves
-direct execution and Spark's. What a maintainer must not break: a stop waits for the batch that is being
-processed, for a bounded time; a crash at any moment only repeats a batch.
+direct execution and Spark's. A stop waits for the batch that is being processed, for a bounded time; a crash
+at any moment only repeats a batch.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ class PipelineRun:
         self._is_stopping = False
         self._query: StreamingQuery | None = None
         self.failure: Exception | None = None
-        """What the last batch raised; None while all is well."""
+        """The exception of the last batch; None if it succeeded."""
         self.batch_id: int | None = None
         """The batch that runs or ran last."""
 
@@ -116,7 +116,7 @@ class PipelineRun:
         return waiting if "minPartitions" in self._plan.options else {"minPartitions": "1", **waiting}
 
     def _waiting_options(self) -> dict[str, str]:
-        """Let batches wait for more records, up to `max_latency`, so that files are not small."""
+        """Make batches wait for more records, up to `max_latency`, so that files are not small."""
         spec = self._plan.spec
         target, source = spec.target, spec.source
         is_waiting = isinstance(target, TableSpec) and target.max_latency_ms is not None

@@ -1,8 +1,8 @@
 """Decides how a pipeline is executed: directly, in Python and Arrow, or by Spark's SQL engine.
 
 Direct execution needs a transform whose every step is a Python function or SQL that Kalda evaluates itself.
-The plan is made before a record is read; it needs no Spark. What a maintainer must not break: both ways make
-the same rows, so what is uncertain goes to Spark.
+The plan is made before a record is read; it needs no Spark. Both ways make the same rows, so what is
+uncertain goes to Spark.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ _LEGACY: Final = "spark.sql.legacy."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """How a pipeline that reads topics is executed."""
+    """The execution plan of a pipeline that reads topics."""
 
     spec: PipelineSpec
     execution: Execution
@@ -72,7 +72,7 @@ class TopicPlan:
     options: dict[str, str]
     """The options of the source."""
     rows: RowPlan
-    """How records become rows. Its steps are those of the transform with `DIRECT`, none with `SPARK`."""
+    """The conversion of records to rows; with `DIRECT` it has the transform's steps, with `SPARK` none."""
     schema: pa.Schema | None
     """The columns of the target; None where only the data or Spark knows them."""
 
@@ -160,7 +160,7 @@ def _check_target(
 
 
 def _table_problems(target: TableSpec, schema: pa.Schema | None) -> list[str]:
-    """Return what is wrong with the columns that a table's settings name."""
+    """Return the faults of the columns that a table's settings name."""
     try:
         check_options(target.path, target.options)
         fields = parse_fields(target.partition_by)
@@ -335,7 +335,7 @@ def plans_of(file: PipelineFile, names: Sequence[str] = ()) -> list[TopicPlan]:
 
 
 def each_or_all_faults(specs: Sequence[PipelineSpec], make: Callable[[PipelineSpec], _MadeT]) -> list[_MadeT]:
-    """Return what a function makes of each pipeline.
+    """Return a function's result for each pipeline.
 
     Raises:
         PipelineFileError: pipelines are wrong; the error has the faults of all of them.

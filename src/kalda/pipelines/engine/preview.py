@@ -38,7 +38,7 @@ def preview_pipeline(spec: PipelineSpec, file: PipelineFile, count: int) -> Tria
 
 
 def newest_starts(tails: Mapping[TopicPartition, Tail], count: int) -> dict[TopicPartition, int]:
-    """Return where to read partitions from to get the newest records of all of them.
+    """Return the start offsets at which reading gives the newest records of all partitions.
 
     Example: with the tails (timestamp, offset) [(1, 7), (5, 8)] and [(3, 20), (4, 21)], the newest three
     records begin at the offsets 8 and 20.

@@ -1,9 +1,9 @@
 """Decides whether a failed pipeline starts again, and when.
 
-A decision without clock or threads. What a maintainer must not break: failures are counted for each batch, so
-that a pipeline which makes progress between failures is restarted for ever, and one that cannot pass a batch
-is not. Mirrors, publishers and pipelines of a quiet topic have no batches that would show progress:
-theirs is a pass that ended well, or a long time without a failure.
+A decision without clock or threads. Failures are counted for each batch, so that a pipeline which makes
+progress between failures is restarted for ever, and one that cannot pass a batch is not. Mirrors, publishers
+and pipelines of a quiet topic have no batches that would show progress: theirs is a pass that ended well, or
+a long time without a failure.
 """
 
 import re
@@ -40,7 +40,7 @@ _EXPLAINED: Final = (
 """Errors whose message says all that a user needs, and modules that define such errors."""
 
 _PERMANENT: Final = (SchemaRefusedError.__name__, TableSpecError.__name__)
-"""What a table refuses for good."""
+"""The errors with which a table refuses rows permanently."""
 
 HEALTHY_MS: Final = 600_000
 """A run of this length was healthy, and its end is a first failure: ten minutes, as Kubernetes has for its
@@ -56,14 +56,14 @@ class Restarts:
     batch_id: int | None = None
     """The batch that failed last; None for a failure before any batch."""
     failures: int = 0
-    """How often that batch failed in a row."""
+    """The number of times in a row that the batch failed."""
 
     def made_progress(self) -> None:
         """Begin the count again: the next failure is of something else."""
         self.failures = 0
 
     def wait_ms(self, error: Exception, batch_id: int | None, ran_ms: int = 0) -> int:
-        """Return how long to wait before the next start after a failure of a run that lasted `ran_ms`.
+        """Return the delay before the next start, after a failure of a run that lasted `ran_ms`.
 
         Raises:
             PipelineStoppedError: the pipeline must not start again; the message says why.
@@ -93,7 +93,7 @@ class Restarts:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says in one line: the last line of a traceback that a worker sent."""
+    """Return an error's text in one line: of a worker's traceback, the last line."""
     return _name_and_text(error)[1]
 
 

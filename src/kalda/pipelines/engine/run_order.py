@@ -1,8 +1,7 @@
 """Decides in which order pipelines run that process what is there and end.
 
 A pipeline reads what another one of the same file writes, a table or a topic by its name: it starts when that
-one has ended, so that one `once` brings a record through all of them. What a maintainer must not break: of
-pipelines in a circle, each starts.
+one has ended, so that one `once` brings a record through all of them. Pipelines that form a circle all start.
 """
 
 from collections.abc import Sequence

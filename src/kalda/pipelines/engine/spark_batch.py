@@ -76,11 +76,11 @@ OpenTarget = Callable[[pa.Schema], RowsTarget]
 
 @dataclass(frozen=True, slots=True)
 class SparkResults:
-    """What the tasks of a batch returned."""
+    """The results of a batch's tasks."""
 
     ranges: list[RangeResult]
     written: list[Written]
-    """What is committed."""
+    """The written files and transactions, which the driver commits."""
 
 
 class SparkBatch:

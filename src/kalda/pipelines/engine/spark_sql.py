@@ -4,8 +4,8 @@ Row by row, as long as steps allow it: a row that a step drops stays, without it
 writes counts it. So the number of filtered records is counted by tasks, and every record is accounted for.
 A step that needs all rows of a batch ends this; the rows before it are counted, and it sees the good ones.
 
-What a maintainer must not break: the hidden columns pass through every row-wise step, and no expression of
-the user is evaluated for a row that an earlier step dropped.
+The hidden columns pass through every row-wise step, and no expression of the user is evaluated for a row that
+an earlier step dropped.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""What Python tasks do in a batch that Spark's SQL engine executes: decode at its begin, write at its end.
+"""Python tasks of a batch that Spark's SQL engine executes: decode at its beginning, write at its end.
 
 Between the two, rows are a DataFrame with the hidden columns of `kalda.pipelines.engine.spark_sql`. A task
 reads one range of offsets and its rows stay in that task, so the task that writes can account for the range.
-What a maintainer must not break: the number of a task is the number of its range in the batch.
+The number of a task is the number of its range in the batch.
 """
 
 import pickle

@@ -1,8 +1,8 @@
 """Refuses to start a pipeline whose progress is lost, damaged or of other topics, before Spark looks at it.
 
 Without a checkpoint Spark begins a new query, and no target knows the batches of that: what the target has
-would be written again. The ledger and the storage say which queries of the pipeline there were. What a
-maintainer must not break: a pipeline whose target has nothing of it starts without a question.
+would be written again. The ledger and the storage say which queries of the pipeline there were. A pipeline
+whose target has none of its rows passes the check.
 """
 
 from collections.abc import Mapping, Sequence

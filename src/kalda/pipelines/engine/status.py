@@ -20,7 +20,7 @@ STALE_MS: Final = 30_000
 
 
 class RunState(StrEnum):
-    """What a pipeline does."""
+    """The state of a pipeline."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -33,7 +33,7 @@ class RunState(StrEnum):
 
 @dataclass(slots=True)
 class PipelineStatus:
-    """What is known of one pipeline."""
+    """The status of one pipeline."""
 
     pipeline: str
     kind: str
@@ -67,7 +67,7 @@ class PipelineStatus:
     lag: int | None = None
     """Offsets that exist and are not in a committed batch."""
     freshness_seconds: float | None = None
-    """How old the newest event in the target was when its batch was committed."""
+    """The age of the newest event in the target at the commit of its batch."""
     restarts: int = 0
     error: str | None = None
 

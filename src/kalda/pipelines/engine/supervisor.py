@@ -1,8 +1,8 @@
 """Runs the pipelines of a file in one Spark application, and starts them again after failures.
 
 Every pipeline that reads topics is a streaming query in its own fair-scheduler pool. One loop looks at all of
-them; it owns their status. What a maintainer must not break: a stop request ends each pipeline after its
-current batch, and one pipeline's failure does not stop the others.
+them; it owns their status. A stop request ends each pipeline after its current batch, and one pipeline's
+failure does not stop the others.
 """
 
 import logging
@@ -33,7 +33,7 @@ POLL_S: Final = 0.1
 STATUS_EVERY_MS: Final = 2_000
 LAG_EVERY_MS: Final = 5_000
 START_MS_MAX: Final = 15_000
-"""How long the start of a pipeline holds up that of the next one; one without new records has no batch."""
+"""The longest wait for a pipeline's first batch before the next pipeline starts; there may be no batch."""
 STOP_WAIT_S: Final = 20.0
 """How long a stop waits for the batches that run. Kubernetes kills what has not ended after thirty seconds; a
 batch that is interrupted is repeated by the next start."""
@@ -50,7 +50,7 @@ class Run(Protocol):
     """The batch that runs or ran last; None without batches."""
 
     def start(self) -> None:
-        """Start; returns at once."""
+        """Start the run; returns at once."""
         ...
 
     @property
@@ -63,15 +63,15 @@ class Run(Protocol):
         ...
 
     def wait(self, seconds: float) -> None:
-        """Wait until it has ended, or the time is over."""
+        """Wait until the run has ended, for at most `seconds`."""
         ...
 
     def request_stop(self) -> None:
-        """Begin nothing more."""
+        """Start no further batch or transaction."""
         ...
 
     def stop(self, wait_s: float) -> None:
-        """End it after the batch or transaction under way, or within this time."""
+        """End the run after its current batch or transaction, or after `wait_s` seconds."""
         ...
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Managed:
 
     @property
     def description(self) -> str:
-        """How the pipeline is executed, in one line."""
+        """The execution of the pipeline (direct or Spark), in one line."""
         reason = "" if self._plan is None else f": {self._plan.reason}"
         return f"{self._spec.name}: {self._spec.kind.value}, {self.status.execution} execution{reason}"
 
@@ -165,7 +165,7 @@ class Managed:
             self._run.wait(seconds)
 
     def request_stop(self) -> None:
-        """Begin nothing more."""
+        """Start no further batch or transaction."""
         if self._run is not None:
             self._run.request_stop()
 
@@ -296,7 +296,7 @@ class Supervisor:
         self._is_stopping = False
 
     def request_stop(self) -> None:
-        """Let `run` end each pipeline after its current batch; may be called from a signal handler."""
+        """Make `run` end each pipeline after its current batch; may be called from a signal handler."""
         self._is_stopping = True
 
     def statuses(self) -> list[PipelineStatus]:
@@ -348,7 +348,7 @@ class Supervisor:
         return any(each.status.pipeline in writers and not each.is_done for each in self.managed)
 
     def _spark_end(self, wait_s: float) -> SparkEndedError | None:
-        """Return how Spark's virtual machine ended; None while it runs, or if none is needed."""
+        """Return an error if Spark's virtual machine has ended; None while it runs, or if none is needed."""
         code = None if self._session is None else exit_code_of_java(self._session, wait_s)
         if code is None:
             return None

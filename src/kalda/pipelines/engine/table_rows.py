@@ -1,7 +1,7 @@
 """Writes the rows of a task into files of a table, and those that are too late where the pipeline wants them.
 
-Nothing written here is visible before the driver's commit. What a maintainer must not break: the limit for
-late rows is fixed for the batch by the driver, so that a replay decides the same for each row.
+Nothing written here is visible before the driver's commit. The limit for late rows is fixed for the batch by
+the driver, so that a replay decides the same for each row.
 """
 
 from collections.abc import Iterable, Iterator

@@ -26,7 +26,7 @@ _LATE_QUERY: Final = "late"
 
 
 def upsert_marks(spec: TableSpec, *, is_spark: bool) -> UpsertMarks | None:
-    """Return how a table's rows are marked that replace each other; None where rows are appended."""
+    """Return the marks of upserted and deleted rows; None where rows are appended."""
     if spec.mode is not WriteMode.UPSERT:
         return None
     if spec.deletes is None:
@@ -71,11 +71,11 @@ class TableTarget:
         return max((each for each in found if each is not None), default=None)
 
     def holds(self, query_id: str) -> bool:
-        """Return whether the query has committed a batch to the table as it is, not to one before it."""
+        """Return whether the query has committed a batch to this table, not to one that it replaced."""
         return self._table.committed_batch(query_id) is not None
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
-        """Return how rows are marked that replace each other."""
+        """Return the marks of upserted and deleted rows."""
         return upsert_marks(self._spec, is_spark=is_spark)
 
     def rows_target(

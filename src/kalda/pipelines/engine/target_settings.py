@@ -19,7 +19,7 @@ def format_spec(value: ValueFormat) -> FormatSpec:
 
 
 def topic_rows(target: TopicTarget, columns: pa.Schema) -> TopicRows:
-    """Return how rows with these columns become records.
+    """Return the conversion of rows with these columns to records.
 
     Raises:
         FormatError: the format cannot be written, or does not fit the columns.

@@ -1,8 +1,7 @@
-"""What a batch is committed to, seen from the driver: a port with a table or a topic behind it.
+"""Defines `Target`, the driver's port to the table or topic that batches are committed to.
 
-A target gives tasks what they write with, and makes the decision that a batch counts. What a maintainer must
-not break: `commit` is the one moment in which the rows of a batch become part of the target, and a second
-call for the same batch changes nothing.
+A target gives tasks the object they write with, and decides that a batch counts. The rows of a batch become
+part of the target in `commit` and at no other moment, and a second call for the same batch changes nothing.
 """
 
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ class Target(Protocol):
 
     @property
     def parts(self) -> OpenParts | None:
-        """What the tasks of a batch may leave open; None where that is nothing."""
+        """The transactions that a batch's tasks prepare; None for a target without them."""
         ...
 
     @property
@@ -49,13 +48,13 @@ class Target(Protocol):
         ...
 
     def holds(self, query_id: str) -> bool:
-        """Return whether the target may have rows of a query that the ledger or the storage names."""
+        """Return whether the target may hold rows that `query_id` wrote."""
         ...
 
     def rows_target(
         self, schema: pa.Schema, query_id: str, batch_id: int, *, is_inferred: bool = False
     ) -> RowsTarget:
-        """Return what tasks write with; the table is created or evolved first.
+        """Create or evolve the table, and return the object that tasks write with.
 
         Args:
             schema: the columns of the rows.
@@ -65,11 +64,13 @@ class Target(Protocol):
         ...
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
-        """Return how rows are marked that replace each other; Spark evaluates `deletes` before."""
+        """Return the marks of upserted and deleted rows; None where rows are appended.
+
+        With Spark, its SQL engine has evaluated `deletes` before."""
         ...
 
     def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
-        """Make the batch count, and visible."""
+        """Commit the batch, which makes its rows visible."""
         ...
 
     def maintain(self) -> None:

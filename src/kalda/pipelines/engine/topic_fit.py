@@ -1,7 +1,7 @@
 """Turns rows into records of a topic, and finds the rows of which there is none that the topic takes.
 
-What a maintainer must not break: a record is refused only if its topic refuses it alone, whatever other
-records it is sent with; else the batch would lose records that could be written.
+A record is refused only if its topic refuses it alone, whatever other records it is sent with; otherwise the
+batch would lose records that could be written.
 """
 
 import time
@@ -37,7 +37,7 @@ _UNBOUNDED: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """What a topic takes; None where it is not known.
+    """The limits of a topic; None where one is not known.
 
     Attributes:
         record_bytes_max: Of a record that is not compressed, alone in its batch.
@@ -99,7 +99,7 @@ class TopicLimits:
 
 @dataclass(frozen=True, slots=True)
 class TopicFit:
-    """How rows become records that the topic takes; picklable."""
+    """Converts rows to records that the topic accepts; picklable."""
 
     topic: str
     rows: TopicRows

@@ -3,8 +3,7 @@
 Each task sends its rows; how they become visible depends on the guarantee. The decision that a batch counts
 is a file in the storage, written when all tasks have ended. With `exactly-once-batch` it is a record in
 `__kalda_commits` before that, and the batch becomes visible as that of a sink does
-(`kalda.spark.sink.batch_commit`). What a maintainer must not break: a task that runs again after the decision
-sends nothing.
+(`kalda.spark.sink.batch_commit`). A task that runs again after the decision sends nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,7 +82,7 @@ def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _scope(query_id: str) -> str:
-    """Return what the transactions of a query's topic are named after."""
+    """Return the prefix of the transactional ids of a query's topic."""
     return f"{query_id}-topic"
 
 
@@ -113,9 +112,9 @@ class TopicOutput:
         return None if self._spec.delivery is Delivery.AT_LEAST_ONCE else self
 
     def holds(self, query_id: str) -> bool:
-        """Return whether the topic has had records; whose they are is not kept with them.
+        """Return whether the topic has ever had records; they do not name the query that wrote them.
 
-        Those of prepared transactions count: their decision may be made already.
+        Records of prepared transactions count, because their commit may be decided already.
         """
         properties = {**self._cluster.properties, "isolation.level": "read_uncommitted"}
         bounds = log_bounds(properties, [self._spec.topic])
@@ -124,7 +123,7 @@ class TopicOutput:
     def rows_target(
         self, schema: pa.Schema, query_id: str, batch_id: int, *, is_inferred: bool = False
     ) -> RowsTarget:
-        """Return what tasks send with."""
+        """Return the object that tasks send with."""
         limits = read_limits(self._spec.topic, self._cluster, dict(self._options.producer))
         records = TopicFit(self._spec.topic, topic_rows(self._spec, schema), limits)
         return TopicRowsTarget(self._options, records, self._spec.delivery)

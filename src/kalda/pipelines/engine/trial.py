@@ -56,7 +56,7 @@ class DeadRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a pipeline makes of some records."""
+    """The rows and dead letters that a pipeline makes of some records."""
 
     pipeline: str
     records: int
@@ -66,7 +66,7 @@ class Trial:
     rows: list[dict[str, object]]
     dead: list[DeadRecord]
     note: str | None
-    """What is not shown, if anything."""
+    """The parts that are not shown, if any."""
 
 
 def shown(value: object) -> Plain:
@@ -207,7 +207,7 @@ class _DeadRecords:
         ]
 
     def finish(self) -> Written:
-        """Return how many there are."""
+        """Return the number of collected records."""
         return Written(len(self.records))
 
     def abandon(self) -> None:

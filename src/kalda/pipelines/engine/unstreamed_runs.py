@@ -133,7 +133,7 @@ class CopyRun:
 
 
 def mirror_options(spec: PipelineSpec, mirror: MirrorSpec, file: PipelineFile) -> MirrorOptions:
-    """Return what a mirror does, from the file."""
+    """Return a mirror's settings from the file."""
     pattern: re.Pattern[str] = translate_java_regex(mirror.topics)
     rule = RenameRule.PREFIX if mirror.rename is Rename.PREFIX else RenameRule.IDENTITY
     return MirrorOptions(
@@ -150,7 +150,7 @@ def mirror_options(spec: PipelineSpec, mirror: MirrorSpec, file: PipelineFile) -
 def publish_options(
     spec: PipelineSpec, source: TableSource, target: TopicTarget, file: PipelineFile, columns: pa.Schema
 ) -> PublishOptions:
-    """Return what a publisher does, from the file."""
+    """Return a publisher's settings from the file."""
     return PublishOptions(
         pipeline=spec.name,
         group=spec.group_id,

@@ -32,7 +32,7 @@ _QUICK_REGISTRY: Final = {"registry.tries": "1", "registry.timeout_s": "5"}
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """What `validate` says of one pipeline."""
+    """The result of `validate` for one pipeline."""
 
     pipeline: str
     kind: str
@@ -49,7 +49,7 @@ class PlanReport:
     problems: tuple[str, ...] = ()
     """Why the pipeline would fail."""
     notes: tuple[str, ...] = ()
-    """What could not be checked."""
+    """The checks that could not be made."""
 
 
 def validate_pipelines(file: PipelineFile, specs: Sequence[PipelineSpec]) -> list[PlanReport]:

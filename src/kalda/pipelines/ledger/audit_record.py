@@ -1,8 +1,8 @@
 """Defines the record of the ledger and its form in the topic `__kalda_audit`.
 
 A record holds an account that a batch's tasks counted, and adds which pipeline and target it belongs to. It
-computes none of the numbers. What a maintainer must not break: the key names query, batch and partition, so
-that a batch which is completed after a crash replaces its own records and adds none.
+computes none of the numbers. The key names query, batch and partition, so that a batch which is completed
+after a crash replaces its own records and adds none.
 """
 
 import json
@@ -98,6 +98,7 @@ def offsets_crc(account: RangeAccount) -> int:
 
 def records_of(pipeline: str, target: str, batch: BatchAccount, committed_ms: int) -> list[LedgerRecord]:
     """Return the records of a batch, one for each partition that it read."""
+    assert committed_ms >= 0, f"committed at {committed_ms}"
     return [
         LedgerRecord(pipeline, target, batch.query_id, batch.batch_id, account, committed_ms)
         for account in batch.ranges

@@ -1,7 +1,6 @@
 """Gathers what an audit compares the ledger with: the bounds of the log, its records, the table's rows.
 
-Everything is read from its own source, never from the ledger. What a maintainer must not break: nothing here
-writes, commits or joins a group.
+Everything is read from its own source, never from the ledger. Nothing here writes, commits or joins a group.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +76,7 @@ def audit_pipeline(
 
 
 def log_bounds(properties: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, LogBounds]:
-    """Return what the logs of all partitions of the topics hold; a topic that is gone has none.
+    """Return the offsets in the logs of the topics' partitions; a deleted topic has none.
 
     Args:
         properties: the cluster's settings with Kafka's dotted names.

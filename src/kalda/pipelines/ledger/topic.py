@@ -1,7 +1,7 @@
 """Writes the ledger to the compacted topic `__kalda_audit` and reads it back.
 
-Any Kafka tool can read the topic: keys name query, batch and partition, values are JSON. What a maintainer
-must not break: publishing a batch again writes the same keys, so that recovery may always publish.
+Any Kafka tool can read the topic: keys name query, batch and partition, values are JSON. Publishing a batch
+again writes the same keys, so that recovery may always publish.
 """
 
 import logging

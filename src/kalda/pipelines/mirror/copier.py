@@ -2,8 +2,8 @@
 
 A transaction has records of several partitions, which source offsets became which target offsets, and where
 the mirror goes on, as offsets of a group in the target. So after a crash the copy goes on with the first
-record that is not committed. What a maintainer must not break: all three are in the same transaction. Where
-the target has no transactions, `delivery` commits the progress behind the records, never before.
+record that is not committed. All three are in the same transaction. Where the target has no transactions,
+`delivery` commits the progress after the records, never before.
 """
 
 import logging
@@ -119,6 +119,7 @@ class Copier:
                 parts[source] = part = _Part(targets[source])
                 budget = TRANSACTION_BYTES_MAX - read_bytes
                 positions[source], size = self._copy_range(source, part, start, end, budget, deadline)
+                assert start <= positions[source] <= max(start, end), f"{source}: {positions[source]}"
                 read_bytes += size
             self._producer.flush(_DELIVERY_TIMEOUT_S)
             runs = {source: self._runs(part) for source, part in parts.items()}
@@ -137,6 +138,7 @@ class Copier:
         positions: Mapping[TopicPartition, int],
         runs: Mapping[TopicPartition, list[Run]],
     ) -> None:
+        assert parts.keys() == positions.keys() == runs.keys(), "each partition has progress and runs"
         for source, found in runs.items():
             sync = Sync(id_text(self._topic_id(source.topic)), positions[source], found)
             self._producer.send(SYNCS_TOPIC, sync_value(sync), key=sync_key(self._mirror, source))

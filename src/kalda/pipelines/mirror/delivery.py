@@ -1,7 +1,6 @@
 """Commits what a mirror writes: in transactions, or at least once where the target has none.
 
-What a maintainer must not break: without transactions, progress is committed only when every record before it
-is acknowledged.
+Without transactions, progress is committed only when every record before it is acknowledged.
 """
 
 import contextlib
@@ -107,6 +106,7 @@ class ExactlyOnce:
 
     def commit(self, offsets: Offsets) -> None:
         """Send offsets to the transaction."""
+        assert self._began is not None, "offsets are sent within a unit"
         self._producer.send_offsets_to_transaction(offsets, self._group)
 
     def open_seconds(self) -> float | None:

@@ -1,7 +1,7 @@
 """Carries the progress of consumer groups over to the copies, so that a group can move to the target.
 
-A group that has members in the target keeps its own offsets, and no offset goes back. What a maintainer must
-not break: only offsets that `offset_syncs` translates are written; a guess would make a group miss records.
+A group that has members in the target keeps its own offsets, and no offset goes back. Only offsets
+that `offset_syncs` translates are written, because a guess would make a group miss records.
 """
 
 import logging

@@ -1,8 +1,8 @@
 """Runs a mirror: finds topics, copies their records, keeps topics and groups of the target in line.
 
 One thread drives it; `stop` may be called from another. It knows neither Spark nor files: pipelines and
-`kalda mirror` run it. What a maintainer must not break: progress is read from the target after the producer
-has fenced its predecessor, never before; a transaction of that one could otherwise still be committed.
+`kalda mirror` run it. Progress is read from the target after the producer has fenced its predecessor, never
+before; a transaction of that one could otherwise still be committed.
 """
 
 import logging
@@ -184,7 +184,7 @@ class Mirror:
         self._stop.set()
 
     def statistics(self) -> MirrorStatistics:
-        """Return what was done so far."""
+        """Return the figures of the work so far."""
         return self._statistics
 
     def run_once(self) -> None:
@@ -473,7 +473,7 @@ class Mirror:
         return progress_metadata(self._options.name, source.topic, origin)
 
     def _copies_in_source(self) -> list[tuple[str, str, Origin]]:
-        """Return what mirrors have written in the source: the mirror, the topic and where it comes from.
+        """Return the topics that mirrors have written in the source: mirror, topic and origin.
 
         Their groups there show it. With what those mirrors found in their own sources, it is the whole way.
         """

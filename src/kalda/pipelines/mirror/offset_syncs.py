@@ -1,8 +1,8 @@
 """Translates offsets of a source partition into offsets of its copy, and keeps where its mirror goes on.
 
 A copy has other offsets: it lacks what the source compacted away, and both have markers of their own
-transactions. Runs say where records lie that follow each other on both sides. What a maintainer must not
-break: a translation never lies behind the true place, because a group would then miss records.
+transactions. Runs say where records lie that follow each other on both sides. A translated offset is never
+beyond the true one, because a group would then miss records.
 """
 
 import bisect
@@ -92,6 +92,7 @@ def runs_of(
     breaks = np.flatnonzero((np.diff(source) != 1) | (np.diff(target) != 1)) + 1
     starts = np.concatenate(([0], breaks))
     counts = np.diff(np.concatenate((starts, [len(source)])))
+    assert int(counts.sum()) == len(source), f"runs of {counts.sum()} of {len(source)} records"
     runs = [
         Run(int(source[start]), int(target[start]), int(count))
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
@@ -118,6 +119,7 @@ class Sync:
 
 def sync_value(sync: Sync) -> bytes:
     """Return the value of a record in the topic of syncs."""
+    assert sync.position >= 0, f"a mirror goes on at {sync.position}"
     runs = [[each.source, each.target, each.count] for each in sync.runs]
     document = {"id": sync.topic_id, "position": sync.position, "runs": runs}
     return json.dumps(document, separators=(",", ":")).encode()

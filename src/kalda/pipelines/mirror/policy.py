@@ -1,7 +1,7 @@
 """Decides what a mirror copies: names of topics, settings, and which copies would run in a circle.
 
-Pure decisions; the admin client is elsewhere. What a maintainer must not break: a topic that came from the
-target is never copied back to it. Two mirrors would otherwise fill both clusters without an end.
+Pure decisions; the admin client is elsewhere. A topic that came from the target is never copied back to it.
+Two mirrors would otherwise fill both clusters without an end.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Reads ``connect-mirror-maker.properties``, the file of MirrorMaker 2, as replication flows.
 
 A setting stands alone for all flows, behind ``A->B.`` for one flow and behind ``A.`` for the clients of a
-cluster. What a maintainer must not break: a name that nothing reads is an error or is named in a note; a
-mistyped filter would otherwise copy all topics.
+cluster. A name that nothing reads is an error or is named in a note; a mistyped filter would otherwise copy
+all topics.
 """
 
 import difflib

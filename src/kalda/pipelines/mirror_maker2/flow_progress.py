@@ -73,7 +73,7 @@ def progress_of(options: MirrorOptions) -> list[PartitionProgress]:
 
 
 def _recorded(options: MirrorOptions, target: Admin) -> dict[TopicPartition, Progress]:
-    """Return what the topic of syncs has, if the flow goes on there."""
+    """Return the progress in the topic of syncs; none if the flow resumes from committed offsets."""
     if options.delivery is DeliveryMode.AT_LEAST_ONCE:
         return {}
     try:

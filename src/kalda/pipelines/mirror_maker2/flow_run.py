@@ -1,9 +1,9 @@
 """Runs one replication flow in a thread, and starts it again after failures.
 
-What a maintainer must not break: a failure that the next try may not have is waited out without an end,
-because clusters come back; one that another try repeats ends the flow. What brokers refuse can change, for
-example with the number of live brokers, so it ends only a flow that runs once, when it was refused twice. A
-damaged batch ends a flow when it is read twice: one response can be damaged on its way.
+A failure that may not recur is retried without a limit, because clusters come back; a failure that recurs
+ends the flow. What brokers refuse can change, for example with the number of live brokers, so a refusal ends
+only a flow that runs once, and only when it was refused twice. A damaged batch ends a flow when it is read
+twice: one response can be damaged in transit.
 """
 
 import logging

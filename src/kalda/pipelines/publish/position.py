@@ -1,8 +1,8 @@
 """Says how far a table is published, in the text that is committed with the records.
 
 A position is a step of the table's history (the whole table at a version, or the changes of a version) and
-how many rows of the step are published. A step gives its rows in the same order each time. What a maintainer
-must not break: positions that were committed by an earlier version of this module stay readable.
+how many rows of the step are published. A step gives its rows in the same order each time. Positions that
+were committed by an earlier version of this module stay readable.
 """
 
 import json
@@ -11,12 +11,12 @@ from enum import StrEnum
 
 
 class Step(StrEnum):
-    """What of a table is published at a position."""
+    """The part of a table that is published at a position."""
 
     SNAPSHOT = "snapshot"
     """All rows of a version."""
     CHANGES = "changes"
-    """What a version changed."""
+    """The changes of a version."""
 
 
 class PositionError(ValueError):

@@ -4,8 +4,8 @@ A transaction holds records together with the position behind them, as the metad
 pipeline's group for the first partition of the topic. So a crash repeats no record and loses none. Rows come
 from the table on the driver, and go to the producer in Arrow batches; no Spark is involved.
 
-What a maintainer must not break: within a version, a deletion is published before a later value of its key,
-and a key that the version both deletes and inserts is not deleted.
+Within a version, a deletion is published before a later value of its key, and a key that the version both
+deletes and inserts is not deleted.
 """
 
 import logging
@@ -71,7 +71,7 @@ class PublishedTable(Protocol):
         ...
 
     def read_changes(self, since: int | None, until: int | None = None) -> Iterator[Changes]:
-        """Return what versions changed, oldest first."""
+        """Return the changes of versions, oldest first."""
         ...
 
 

@@ -38,7 +38,7 @@ class Locations:
 
 
 def refused_storage(uri: str) -> str | None:
-    """Return why nothing can be stored at a URI, as far as that shows without a connection, or None."""
+    """Return the allowed kinds of location if `uri` is not one of them, else None; connects to nothing."""
     scheme, _, path = uri.partition("://")
     if scheme not in STORAGE_SCHEMES:
         return f"a directory, or a URI with {', '.join(STORAGE_SCHEMES)}"

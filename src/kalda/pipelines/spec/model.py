@@ -1,8 +1,8 @@
 """The contents of a pipeline file as values.
 
 It has no defaults of its own beside those of its fields, and checks nothing: `kalda.pipelines.spec.parser`
-builds these values from YAML and refuses what they cannot hold. What a maintainer must not break: the values
-are frozen and picklable, because tasks on executors receive them.
+builds these values from YAML and refuses what they cannot hold. The values are frozen and picklable, because
+tasks on executors receive them.
 """
 
 from collections.abc import Mapping

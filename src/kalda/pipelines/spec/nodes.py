@@ -2,8 +2,7 @@
 
 Scalars are text here, never what YAML guesses: ``on``, ``1_000`` and ``12:30`` keep the form in which they
 are written. A reader never raises for a fault of the file: it adds the fault to the list and returns a
-placeholder, so that one run reports everything. What a maintainer must not break: the parser calls
-`FaultList.check` before a value is used.
+placeholder, so that one run reports everything. The parser calls `FaultList.check` before a value is used.
 """
 
 import re
@@ -274,7 +273,7 @@ class SectionReader:
                 value.fault(f"{name} is not allowed here: {reason}")
 
     def build(self, name: str, make: Callable[[Value], ValueT]) -> ValueT | None:
-        """Return what a function makes of the value of a key, or None without the key."""
+        """Return a function's result for the value of a key, or None without the key."""
         value = self.get(name)
         return None if value is None else make(value)
 
@@ -304,7 +303,7 @@ def _any_text(value: Value) -> str:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    """Return what a YAML error says, with what was being read and where that began."""
+    """Return a YAML error's text with the element that was being read and its beginning."""
     if error.context is None:
         return str(error.problem)
     where = f" in line {error.context_mark.line + 1}" if error.context_mark is not None else ""

@@ -1,8 +1,7 @@
 """Compiles parsed SQL to functions on Arrow batches, with Spark's types, three-valued logic and ANSI errors.
 
-What a maintainer must not break: an expression that compiles has Spark's value for every row, or fails where
-Spark fails; everything else raises `UnsupportedSqlError` before a row is read. The session's time zone is
-UTC.
+An expression that compiles has Spark's value for every row, or fails where Spark fails; everything else
+raises `UnsupportedSqlError` before a row is read. The session's time zone is UTC.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,9 +1,9 @@
 """Parses Spark SQL's expressions, and queries that are a projection and a filter, for Kalda's own compiler.
 
 sqlglot reads the text; this module takes over the parts of its tree that mean the same in Spark, and refuses
-the rest with `UnsupportedSqlError`, so that the planner leaves the query to Spark. What a maintainer must not
-break: nothing is guessed. A node with an argument that is not named here is refused, and so is an operator
-whose operands Spark's precedence would group in another way.
+the rest with `UnsupportedSqlError`, so that the planner leaves the query to Spark. The parser guesses
+nothing: it refuses a node with an argument that is not named here, and an operator whose operands Spark's
+precedence would group in another way.
 """
 
 from collections.abc import Iterator

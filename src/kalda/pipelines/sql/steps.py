@@ -1,8 +1,8 @@
 """Reads the SQL of a transform's steps: what kind of step it is, and its parts as the user wrote them.
 
 Spark runs the SQL, and what it gets is the user's own text: nothing is generated from a syntax tree, because
-a parser's idea of a function or a cast may differ from Spark's. The tree only answers questions. What a
-maintainer must not break: a step counts as row-wise only if each row of its result comes from one row.
+a parser's idea of a function or a cast may differ from Spark's. The tree only answers questions. A step
+counts as row-wise only if each row of its result comes from one row.
 """
 
 import re

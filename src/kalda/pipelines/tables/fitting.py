@@ -1,8 +1,8 @@
 """Fits rows to a table: converts their columns, and finds the rows that the table cannot take, and why.
 
 Decides alone, no I/O; it is picklable and runs on executors. Columns and fields of structures are matched by
-name, never by place. What a maintainer must not break: a value is written as it is or its row is named; no
-value is rounded, cut, turned into a text or left out on the way.
+name, never by place. A value is written as it is or its row is named; no value is rounded, cut, turned into a
+text or left out on the way.
 """
 
 from collections.abc import Iterator, Sequence

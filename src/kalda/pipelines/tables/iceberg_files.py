@@ -77,7 +77,7 @@ def described(schema: Schema, spec: PartitionSpec) -> list[str]:
 
 
 def table_faults(metadata: TableMetadata) -> list[str]:
-    """Return what a table that another engine made has and a pipeline does not write."""
+    """Return the reasons why a pipeline cannot write a table that another engine made."""
     version = metadata.format_version
     if version <= FORMAT_VERSION_MAX:
         return []

@@ -180,7 +180,7 @@ class Table(Protocol):
         ...
 
     def faults(self) -> list[str]:
-        """Return what keeps a pipeline from writing the table as it is, e.g. a feature of its format."""
+        """Return the reasons why a pipeline cannot write the table as it is, e.g. a feature of its format."""
         ...
 
     def prepare_schema(self, incoming: pa.Schema, *, is_strict: bool = True) -> SchemaChange:
@@ -197,7 +197,7 @@ class Table(Protocol):
         ...
 
     def fit(self) -> RowFit:
-        """Return what the table asks of its rows; it exists."""
+        """Return the conditions that the table, which exists, sets for its rows."""
         ...
 
     def writer(self, schema: pa.Schema) -> TableWriter:

@@ -1,8 +1,8 @@
 """Which rows a version of a table really changed, where its log only names the files that it replaced.
 
 An upsert that writes files again removes and adds each row of them, also those that it left alone. Rows that
-are equal on both sides cancel each other out, as often as they are there. What a maintainer must not break:
-deletions come before insertions, and the order is the same each time, for a publisher goes on in the middle.
+are equal on both sides cancel each other out, as often as they are there. Deletions come before insertions,
+and the order is the same each time, because a publisher resumes in the middle.
 """
 
 from collections.abc import Callable, Iterator

@@ -6,8 +6,8 @@ response, in compiled code.
 Python defines what is right. A function returns None for anything but the usual message, and the caller then runs the
 Python code, which raises the error. So this module may accept less than the Python code, never more.
 
-What a maintainer must not break: each read is compared with the end of the frame before it happens. The bytes come
-from the network. Raise `INTERFACE` here and in `implementation` when the arguments of a function change.
+Each read is compared with the end of the frame before it happens. The bytes come from the network. Raise
+`INTERFACE` here and in `implementation` when the arguments of a function change.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

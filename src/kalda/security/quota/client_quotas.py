@@ -53,6 +53,7 @@ class Share:
 
     def use(self, amount: float, now: float, debt_max: float = inf) -> float:
         """Count `amount` and return for how many seconds the client must wait."""
+        assert amount >= 0, f"{amount} was used of a quota"
         self.rate.record(amount, now)
         self._bucket.take(amount, self.limit, now, debt_max)
         return self.wait_seconds(now)
@@ -111,6 +112,7 @@ class ClientQuotas:
             return
         self._entity_counts.subtract(before.keys())
         self._entity_counts.update(quotas.keys())
+        assert min(self._entity_counts.values()) >= 0, f"{self._entity_counts} after {entity}"
         if quotas:
             self._quotas[entity] = quotas
         else:

@@ -115,10 +115,12 @@ class ConnectionRates:
 
     def set_broker_rate(self, rate: int) -> None:
         """Bound the new connections a second of all listeners together."""
+        assert rate >= 0, f"a rate of {rate}"
         self._limit = rate
 
     def set_listener_rate(self, name: str, rate: int) -> None:
         """Bound the new connections a second of one listener."""
+        assert rate >= 0, f"a rate of {rate}"
         self._listeners[name].limit = rate
 
     def set_ip_rate(self, ip: str | None, rate: int | None) -> None:
@@ -167,6 +169,7 @@ class ConnectionRates:
         wait = 0.0 if self.is_protected(listener) else self._recorded(self._rate, self._limit, now)
         own = self._listeners[listener]
         wait = max(wait, self._recorded(own.rate, own.limit, now))
+        assert 0 <= wait <= self._window.seconds, f"a pause of {wait} s"
         if wait:
             own.throttled.record(wait, now)
         return wait

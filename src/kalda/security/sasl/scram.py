@@ -146,6 +146,9 @@ class ScramServer:
             decoy_key: What the salts of users that do not exist are made of; the same on all brokers, so
                 that a user has the same salt there, and unknown to clients.
         """
+        assert mechanism in HASHES, f"{mechanism} is not a SCRAM mechanism"
+        assert nonce, "a login without a nonce could be replayed"
+        assert "," not in nonce, "a comma ends a nonce"
         self._mechanism: Final = mechanism
         self._find_credential: Final = find_credential
         self._find_token: Final = find_token
@@ -209,6 +212,7 @@ class ScramServer:
         return answer.encode()
 
     def _answer_final(self, text: str, credential: ScramCredential) -> bytes:
+        assert self._first, "the final message is checked against the first ones"
         match = _CLIENT_FINAL.fullmatch(text)
         # librdkafka up to 2.6.0 sends its own nonce in front of this one; Kafka 3.9 checks the end as well.
         if match is None or not match["nonce"].endswith(self._nonce):
@@ -245,6 +249,9 @@ class ScramClient:
         self, mechanism: str, name: str, password: str, nonce: str, *, is_token: bool = False
     ) -> None:
         """`nonce` is random text of this login alone; with `is_token`, name and password are a token's."""
+        assert mechanism in HASHES, f"{mechanism} is not a SCRAM mechanism"
+        assert nonce, "a login without a nonce could be replayed"
+        assert "," not in nonce, "a comma ends a nonce"
         self.mechanism: Final = mechanism
         self.is_complete = False
         self._password: Final = password.encode()

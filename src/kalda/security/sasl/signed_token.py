@@ -1,8 +1,7 @@
 """Checks signed tokens of OAUTHBEARER against the public keys of an identity provider (RFC 7515, 7517, 7519).
 
-What a maintainer must not break: the algorithm is chosen by the key and a fixed list, never by the token
-alone. ``none`` is not on the list, nor is an algorithm with a shared secret, because anyone can use a public
-key as such a secret.
+The algorithm is chosen by the key and a fixed list, never by the token alone. ``none`` is not on the list,
+nor is an algorithm with a shared secret, because anyone can use a public key as such a secret.
 """
 
 import json

@@ -66,6 +66,7 @@ class TlsChannel:
             EOFError: the peer ended the stream, and nothing is left before its end.
         """
         filled, size = 0, len(buffer)
+        assert size, "reading into an empty buffer would look like the end of the stream"
         read = self._object.read
         try:
             while filled < size:

@@ -9,7 +9,7 @@ The tasks need no rendezvous. Each looks up the producer id and epoch of the bar
 writes the same batch with sequence number 0; the log keeps the first copy. The transactional id is created
 by the first InitProducerId, which names an identity that does not exist, so that all others are refused.
 
-What a maintainer must not break: a task never raises the epoch of the barrier, which would end it.
+A task never raises the epoch of the barrier, which would end it.
 """
 
 from typing import Final, Protocol

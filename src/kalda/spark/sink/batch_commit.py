@@ -3,9 +3,8 @@
 The order is: fence other drivers, read the last decision, write the decision, commit every transaction, end
 the barrier, abort what failed attempts have left. `decisions` says which of these steps are due.
 
-What a maintainer must not break: the decision is read and written by one producer between two
-`init_transactions` of the sink's driver id. Another driver that decides meanwhile makes the write fail, so
-each batch is decided once.
+The decision is read and written by one producer between two `init_transactions` of the sink's driver id.
+Another driver that decides meanwhile makes the write fail, so each batch is decided once.
 """
 
 from collections.abc import Sequence
@@ -86,7 +85,7 @@ class BatchCommit:
         producer.commit_transaction()
 
     def _left_open(self, control: TransactionControl, plan: CommitPlan) -> list[TransactionHandle]:
-        """Return what failed attempts have left open. None of it can be in a later batch.
+        """Return the open transactions of failed attempts. None of them can be in a later batch.
 
         Before the decision of this batch, no task of a later one has begun.
         """
@@ -105,7 +104,10 @@ class BatchCommit:
     def _carry_out(
         self, control: TransactionControl, plan: CommitPlan, left: Sequence[TransactionHandle]
     ) -> None:
-        control.end_all([each.transaction for each in plan.commit], commit=True)
+        committed = [each.transaction for each in plan.commit]
+        aborted = {*left, *(each.transaction for each in plan.abort)}
+        assert aborted.isdisjoint(committed), f"{aborted} and {committed} share a transaction"
+        control.end_all(committed, commit=True)
         if plan.release is not None:
             control.end_all([plan.release], commit=False)
-        control.end_all({*left, *(each.transaction for each in plan.abort)}, commit=False)
+        control.end_all(aborted, commit=False)

@@ -8,7 +8,7 @@ for each batch, by a producer whose transactional id fences every other driver o
 >>> plan_commit(Decision(5, (a, b)), 5, ())          # a crash came after the decision: commit a and b
 >>> plan_commit(Decision(6, …), 5, (c,))             # a driver of the past: abort c
 
-What a maintainer must not break: a transaction is aborted only if no decision names it and none can later.
+A transaction is aborted only if no decision names it and none can later.
 """
 
 import json
@@ -106,6 +106,7 @@ def plan_commit(last: Decision | None, batch_id: int, results: Sequence[TaskResu
     if not results:
         return CommitPlan()
     (barrier,) = barriers
+    assert len(set(handles)) == len(handles), f"two tasks have one transaction: {handles}"
     return CommitPlan(Decision(batch_id, handles, barrier), handles, barrier)
 
 

@@ -5,7 +5,7 @@ the epoch and waits until the previous transaction has ended. The marker is read
 change before this attempt's own commit. A repeated part must have the same rows, since a repetition is
 skipped as a whole; plans with ``rand()`` and the like need `delivery`=exactly-once-batch.
 
-What a maintainer must not break: the order fence, read the marker, write, marker, commit.
+The order is fixed: fence, read the marker, write, marker, commit.
 """
 
 from collections.abc import Iterator
@@ -65,6 +65,7 @@ def write_exactly_once(
         producer.begin_transaction()
         output = TaskOutput(producer, TopicRows(names, options.topic))
         output.send_all(chain((first,), batches))
+        assert output.row_count > 0, "a part without rows has no marker"
         topic, partition = state.partition()
         marker = Marker(identity.batch_id, output.row_count).encode()
         producer.send(topic, marker, identity.transactional_id.encode(), partition=partition)

@@ -3,8 +3,7 @@
 Option names are not case-sensitive. The options beyond those of the connector are ``delivery``, ``sinkId``,
 ``txn.id`` and ``txn.version``. This module sends no request.
 
-What a maintainer must not break: a setting that weakens the guarantee which ``delivery`` asks for raises
-`OptionError`; it is never ignored.
+A setting that weakens the guarantee which ``delivery`` asks for raises `OptionError`; it is never ignored.
 """
 
 import logging

@@ -4,9 +4,8 @@ A task returns the `PreparedHandle` of its transaction; the driver stores the ha
 ends the transactions (`kalda.spark.sink.batch_commit`). The brokers need
 ``transaction.two.phase.commit.enable``.
 
-What a maintainer must not break: a transactional id belongs to one Python process, and is used again only for
-a later batch. So no task, of any attempt and any run, can fence a transaction that another task has prepared
-for the same batch.
+A transactional id belongs to one Python process, and is used again only for a later batch. So no task, of any
+attempt and any run, can fence a transaction that another task has prepared for the same batch.
 """
 
 import os
@@ -61,6 +60,7 @@ def write_transaction(
         RowError: a row cannot be written.
         ClientError: the cluster did not take a row, or allows no two-phase commit.
     """
+    assert batch_id >= 0, f"batch {batch_id}"
     iterator = _non_empty(batches)
     first = next(iterator, None)
     if first is None:
@@ -77,11 +77,12 @@ def write_transaction(
     finally:
         # Aborts the transaction unless it is prepared.
         producer.close()
+    assert output.row_count > 0, "a transaction without rows is not prepared"
     return PreparedHandle(transactional_id, token.producer_id, token.epoch, output.row_count)
 
 
 def transaction_prefix(scope: str) -> str:
-    """Return what the transactional ids of a sink's tasks begin with."""
+    """Return the prefix of the transactional ids of a sink's tasks."""
     return f"kalda-{scope}-t-"
 
 

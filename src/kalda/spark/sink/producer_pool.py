@@ -1,8 +1,7 @@
 """Keeps producers in a Python worker from one task to the next, as Spark's connector does in its executors.
 
-A worker runs one task at a time, so a producer is never used by two. What a maintainer must not break: a
-producer that a failing task used is closed, so that rows of the failed attempt do not enter a later task's
-results.
+A worker runs one task at a time, so a producer is never used by two. A producer that a failing task used is
+closed, so that rows of the failed attempt do not enter a later task's results.
 """
 
 from collections import OrderedDict
@@ -32,6 +31,7 @@ class ProducerPool:
         except BaseException:
             producer.close(0.0)
             raise
+        assert key not in self._idle, "a producer that is lent is not opened again"
         self._idle[key] = producer
         if len(self._idle) > self._size_max:
             _, oldest = self._idle.popitem(last=False)

@@ -6,7 +6,7 @@ a task must see its own last marker. Example, with producers 7 and 8::
 
     7: key a = 1   8: key b = 5   commit 7   7: key a = 2   abort 7        →  a = 1; b is still open
 
-What a maintainer must not break: records become values in the order of the commits in the log.
+Records become values in the order of the commits in the log.
 """
 
 from typing import Final

@@ -3,8 +3,8 @@
 ``__kalda_markers`` has the last batch of each task's transactional id, ``__kalda_commits`` the last decision
 of each query's sink. All keys of one sink are in one partition, which a process reads once and then follows.
 
-What a maintainer must not break: `read` returns what was committed before the call. It asks for the end of
-the partition each time, and waits until it has replayed up to there.
+`read` returns what was committed before the call. It asks for the end of the partition each time, and waits
+until it has replayed up to there.
 """
 
 import os
@@ -99,6 +99,7 @@ class StateTopic:
                 replay.replay(fetcher.next().records)
                 # Compaction may have removed the batches at the end of what was fetched.
                 replay.position = max(replay.position, fetcher.position)
+        assert replay.position >= end, f"replayed to {replay.position} of {end}"
         return replay
 
     def _create(self, broker_count: int) -> None:

@@ -49,7 +49,7 @@ class TaskIdentity:
 
 
 def task_identity(options: SinkOptions, task: TaskProperties | None) -> TaskIdentity:
-    """Return what the running task writes; `task` is ``TaskContext.get()``.
+    """Return the part that the running task writes; `task` is ``TaskContext.get()``.
 
     Raises:
         MissingIdentityError: Spark does not name the query or the batch.

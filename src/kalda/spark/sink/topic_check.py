@@ -3,8 +3,8 @@
 In the tasks, a topic that does not exist costs `max.block.ms` for each attempt of each task before the query
 fails. The topics of the column ``topic`` are not known before the tasks run and are not checked.
 
-What a maintainer must not break: only an answer of the cluster refuses a write. Brokers that cannot be
-reached now may be back when the tasks send.
+A write is refused only for an answer of the cluster. Brokers that cannot be reached now may be back when the
+tasks send.
 """
 
 from typing import Final

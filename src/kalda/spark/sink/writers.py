@@ -135,6 +135,7 @@ def _end(
     results = [each.result for each in tasks if each.result is not None]
     if is_commit and not results and not any(each.is_repeated for each in tasks):
         return
+    assert len({each.scope for each in tasks} - {None}) <= 1, f"tasks of several sinks: {tasks}"
     scope = next((each.scope for each in tasks if each.scope is not None), None) or scope_of_query(options)
     if scope is None:
         logger.warning(

@@ -3,8 +3,8 @@
 The columns and their types are those of `schema`; this module knows how each one is filled. It builds arrays
 from buffers, because `pa.array` and `pa.scalar` import pandas, which takes 0.2 s in each new process.
 
-What a maintainer must not break: Spark compares the first batch's Arrow schema with its own and rejects any
-difference, and it checks no batch after that; so every batch is built against the one `arrow_schema`.
+Spark compares the first batch's Arrow schema with its own and rejects any difference, and it checks no batch
+after that; so every batch is built against the one `arrow_schema`.
 """
 
 from collections.abc import Callable, Iterator

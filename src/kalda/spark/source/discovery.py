@@ -102,7 +102,7 @@ class Discovery:
         return self._patiently(self._find_partitions)
 
     def committed(self) -> dict[TopicPartition, Committed]:
-        """Return what the query's group has committed."""
+        """Return the committed offsets of the query's group."""
         return self._group.read()
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:

@@ -4,8 +4,8 @@ The stream reader offers the start of each `latestOffset`, which is what the sin
 the reader is not called for the last batch of `availableNow`). Of several offers that wait, the newest alone
 is sent.
 
-What a maintainer must not break: nothing here may fail or delay a query. An offer returns at once, a failure
-is a warning, and each kind of failure is reported once.
+Nothing here may fail or delay a query. An offer returns at once, a failure is a warning, and each kind of
+failure is reported once.
 """
 
 import logging

@@ -38,7 +38,7 @@ class OffsetStore(Protocol):
     """Where the offsets of one group are."""
 
     def read(self) -> dict[TopicPartition, Committed]:
-        """Return what the group has committed."""
+        """Return the committed offsets of the group."""
         ...
 
     def write(self, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, ClientError]:
@@ -64,7 +64,7 @@ class GroupOffsets:
         self._admin: Admin | None = None
 
     def read(self) -> dict[TopicPartition, Committed]:
-        """Return what the group has committed; nothing if there is no such group.
+        """Return the committed offsets of the group; none if there is no such group.
 
         Raises:
             ClientError: the group, or one of its partitions, cannot be read.

@@ -1,8 +1,8 @@
 """Maps the leased part of a segment file and hands out windows of whole, checked batches.
 
-What a maintainer must not break: a mapped page behind the end of a file kills the process (SIGBUS). The file
-is checked before each window, and the window's pages are brought in by one system call that returns an
-error instead (MADV_POPULATE_READ); what is read afterwards is in memory.
+A mapped page behind the end of a file kills the process (SIGBUS). The file is checked before each window, and
+the window's pages are brought in by one system call that returns an error instead (MADV_POPULATE_READ); what
+is read afterwards is in memory.
 
 Pages behind the reader are given back after each window, so that memory does not grow with the file. The
 page cache keeps them for other readers.
@@ -113,10 +113,13 @@ class MappedSegment:
         if window is None:
             raise InPlaceError("corrupt", f"{self.path} ends inside a batch, at byte {self._end}")
         self._position += len(window.records)
+        assert self._position <= self._end, f"byte {self._position} of {self._end} was read"
+        assert window.next_offset > offset, f"a window goes back from {offset} to {window.next_offset}"
         return window
 
     def close(self) -> None:
         """Unmap the file, as soon as no caller holds a part of it, and close it."""
+        assert self._descriptor >= 0, "closing twice would close another file"
         os.close(self._descriptor)
         self._descriptor = -1
         self._view.release()

@@ -5,8 +5,8 @@ that a checkpoint can move between the two sources. A checkpoint also says which
 ``"topic@0db1…":{}`` has the topic's id (KIP-516). To Spark's connector, that is a topic without a partition,
 which it leaves out; no topic can have such a name.
 
-What a maintainer must not break: equal offsets must be equal as JSON text, because Spark compares the text;
-so topics are sorted, and partitions by number.
+Equal offsets must be equal as JSON text, because Spark compares the text; so topics are sorted, and
+partitions by number.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Reads single option values: numbers, booleans, choices and times. It knows no option of the source.
 
-What a maintainer must not break: every failure is an `OptionError` of one line, which names the option, the
-value and what is allowed. It is all that a user sees of a mistake.
+Every failure is an `OptionError` of one line, which names the option, the value and what is allowed. It is
+all that a user sees of a mistake.
 """
 
 import re

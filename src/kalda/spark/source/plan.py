@@ -88,6 +88,7 @@ def plan_ranges(
     result: list[OffsetRange] = []
     for each in planned:
         result += [each] if each in whole else _cut(each, _piece_count(each, cut_total, cut_count))
+    assert sum(each.offset_count for each in result) == total, f"{result} does not have {total} offsets"
     return result
 
 
@@ -97,6 +98,7 @@ def _piece_count(each: OffsetRange, total: int, count: int) -> int:
 
 
 def _cut(each: OffsetRange, count: int) -> list[OffsetRange]:
+    assert count >= 1, f"{each} cannot be cut into {count} pieces"
     pieces = []
     start = each.start
     for index in range(count):
@@ -104,6 +106,7 @@ def _cut(each: OffsetRange, count: int) -> list[OffsetRange]:
         if end > start:
             pieces.append(replace(each, start=start, end=end))
         start = end
+    assert start == each.end, f"the pieces of {each} end at {start}"
     return pieces
 
 

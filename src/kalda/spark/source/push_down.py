@@ -3,10 +3,10 @@
 No I/O. A filter on topic, partition or offset is applied in full by the ranges that are read, so Spark need
 not apply it again. A filter on the timestamp only moves the starts, and Spark applies it again.
 
-What a maintainer must not break: only what an index look-up guarantees may be left out. Timestamps do not
-rise with the offsets: a record with an old timestamp may come last. ListOffsets returns the first offset with
-a timestamp at or after the one asked for, so everything before that offset is older, and a lower bound on the
-time may move the start. Nothing says where the last record below a time is: an upper bound moves nothing.
+Only what an index look-up guarantees may be left out. Timestamps do not rise with the offsets: a record with
+an old timestamp may come last. ListOffsets returns the first offset with a timestamp at or after the one
+asked for, so everything before that offset is older, and a lower bound on the time may move the start.
+Nothing says where the last record below a time is: an upper bound moves nothing.
 """
 
 import calendar

@@ -99,6 +99,7 @@ def decode_part(
             decompressed_bytes=DECOMPRESSED_BYTES,
             memory=decompression_buffer(),
         )
+        assert decoded.next_offset >= position, f"went back from {position} to {decoded.next_offset}"
         yield decoded
         if decoded.next_offset >= min(fetched.next_offset, end):
             return
@@ -126,6 +127,7 @@ def open_range(
         options.read_mode is ReadMode.AUTO and offset_range.offset_count >= IN_PLACE_OFFSETS_MIN
     ):
         position = yield from read_in_place(reader, options, offset_range, counters)
+        assert position >= offset_range.start, f"{position} is before {offset_range}"
     if position < end:
         for part in fetch_range(reader, options, replace(offset_range, start=position)):
             counters.bytes_fetched += len(part[1].records)
@@ -195,6 +197,7 @@ def _skip_lost(reader: LogReader, options: SourceOptions, offset_range: OffsetRa
             return position
         next_position = offset_range.end
         reason, kind = f"the log ends at {end}", DataLossError
+    assert position < next_position <= offset_range.end, f"{position} to {next_position} of {offset_range}"
     _report(options, offset_range, position, next_position, reason, kind)
     return next_position
 

@@ -217,7 +217,7 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._with_topic_ids(ends)
 
     def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802  # the API's name
-        """Return what is available, for the query's progress report."""
+        """Return the available end offsets, for the query's progress report."""
         return to_spark_offset(self._available) if self._available else None
 
     @one_line_errors

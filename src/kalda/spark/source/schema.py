@@ -1,7 +1,7 @@
 """Defines the columns of the source, which are those of Spark's own Kafka connector, as Spark's types.
 
-What a maintainer must not break: the driver imports this module in each process that plans a query or runs a
-stream's source, so it does not import pyarrow. `arrow_rows` fills the columns.
+The driver imports this module in each process that plans a query or runs a stream's source, so it does not
+import pyarrow. `arrow_rows` fills the columns.
 """
 
 from collections.abc import Sequence

@@ -3,9 +3,9 @@
 It does everything that a fetch does but the transfer: offsets, bounds of visibility and aborted transactions
 come with the lease. After any doubt it stops, and the caller fetches from the position that it returns.
 
-What a maintainer must not break: a lease is released whatever ends the reading, and no batch is handed out
-that was not checked to be the broker's. The lease is checked once more at the end: a range whose offsets were
-cut off the log meanwhile fails, so that Spark runs the task again.
+A lease is released whatever ends the reading, and no batch is handed out that was not checked to be the
+broker's. The lease is checked once more at the end: a range whose offsets were cut off the log meanwhile
+fails, so that Spark runs the task again.
 """
 
 import contextlib

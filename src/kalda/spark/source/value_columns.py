@@ -3,8 +3,8 @@
 The column stays where it is and becomes a struct, so that ``select("value.*")`` gives the fields. A tombstone
 is null. With `value.onError=null`, a bad value is null too, and the column `value_error` says why.
 
-What a maintainer must not break: an error names topic, partition and offset, so the three columns are read
-even where the query does not want them.
+An error names topic, partition and offset, so the three columns are read even where the query does not want
+them.
 """
 
 from collections.abc import Iterable, Iterator

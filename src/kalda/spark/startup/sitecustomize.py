@@ -7,9 +7,8 @@ new process compiles pyspark: 0.4 s before the source of a stream answers. Pytho
 at the start of a process whose `PYTHONPATH` has its directory, and the archive moves behind the installed
 package.
 
-What a maintainer must not break: the archive moves only if it is part of a pyspark package that is itself on
-the path, because another installation can have another version. A `sitecustomize` of the environment still
-runs.
+The archive moves only if it is part of a pyspark package that is itself on the path, because another
+installation can have another version. A `sitecustomize` of the environment still runs.
 """
 
 import gc

@@ -3,9 +3,8 @@
 Each stream has a thread and a connector of its own. It puts messages into a channel, where each producer's
 thread takes them in batches. Messages with one key go to one producer, so they stay in order.
 
-What a maintainer must not break: a connector commits only while every message that its stream returned is
-acknowledged by the target. Then neither a crash nor a restart loses a message; those after the last commit
-are copied twice.
+A connector commits only while every message that its stream returned is acknowledged by the target. Then
+neither a crash nor a restart loses a message; those after the last commit are copied twice.
 """
 
 import itertools

@@ -5,10 +5,9 @@ Arrow whether rows with known bounds can pass, as Arrow does to leave out files 
 the outermost offsets that can. So any form of condition narrows a range as far as Arrow understands it, and
 one that Arrow does not understand narrows nothing.
 
-What a maintainer must not break: a range may be too wide, never too narrow. Timestamps do not rise with the
-offsets. ListOffsets returns the first offset with a timestamp at or after the one asked for, so a lower bound
-on the time may move the start; nothing says where the last record below a time is, so an upper one moves
-nothing.
+A range may be too wide, never too narrow. Timestamps do not rise with the offsets. ListOffsets returns the
+first offset with a timestamp at or after the one asked for, so a lower bound on the time may move the start;
+nothing says where the last record below a time is, so an upper one moves nothing.
 """
 
 from collections.abc import Callable

@@ -9,8 +9,8 @@ truncates them through `Partition.log`.
                        -> (quota) THROTTLED -> FETCHING
                        -> (disk, fenced) FAILED -> FETCHING
 
-What a maintainer must not break: a log changes only during a tenure (`FetchState`), in the leader epoch of
-the request, and only by batches that continue it.
+A log changes only during a tenure (`FetchState`), in the leader epoch of the request, and only by batches
+that continue it.
 """
 
 import logging

@@ -5,8 +5,8 @@ fetch. The leader holds a fetch without records for up to ``replica.fetch.wait.m
 begins to be followed meanwhile cannot wait that long, because acks=all producers of its leader wait for it:
 the fetcher closes the connection, and its next fetch names every partition.
 
-What a maintainer must not break: there is no await between a response and the next request, and tenures end
-on the event loop. So no response is applied to a log that is not followed any more.
+There is no await between a response and the next request, and tenures end on the event loop, so no response
+is applied to a log that this broker no longer follows.
 """
 
 import asyncio

@@ -127,7 +127,7 @@ def _set_topic_operations(call: Call[Any], response: Any) -> Steps[None]:
 
 
 def cluster_operations(call: Call[Any]) -> int:
-    """Return what a client may do with the cluster; nothing if it may not even see that."""
+    """Return the operations that a client may perform on the cluster; none if it may not describe it."""
     if not call.allows_cluster(AclOperation.DESCRIBE, is_noted=False):
         return 0
     kind = ResourceType.CLUSTER

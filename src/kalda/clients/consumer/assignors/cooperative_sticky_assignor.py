@@ -38,7 +38,7 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
         self._generation = generation_id
 
     def member_data(self, subscription: Subscription) -> MemberData:
-        """Return what the subscription says, with the generation from user data if it has none."""
+        """Return a subscription's partitions and generation; user data gives a missing generation."""
         generation: int | None = subscription.generation_id
         if subscription.generation_id < 0:
             generation = read_generation(subscription.user_data)

@@ -23,7 +23,7 @@ GroupTopics = Mapping[str, Sequence[frozenset[str]]]
 
 @public
 class RebalanceProtocol(IntEnum):
-    """How members hand over partitions; the higher of two common protocols is used (KIP-429)."""
+    """The protocol by which members hand over partitions; the higher of two common ones is used (KIP-429)."""
 
     EAGER = 0
     """Every member revokes all its partitions before it joins."""
@@ -34,7 +34,7 @@ class RebalanceProtocol(IntEnum):
 @public
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one member sends to the leader: its topics, the partitions that it owns and who it is."""
+    """A member's message to the leader: its topics, the partitions that it owns and its identity."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -48,7 +48,7 @@ class Subscription:
 @public
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the leader gives to one member."""
+    """The assignment that the leader sends to one member."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
@@ -79,7 +79,7 @@ class PartitionAssignor(ABC):
         return None
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:  # noqa: B027
-        """Take note of this member's new assignment; called after each rebalance on every member."""
+        """Store this member's new assignment; called after each rebalance on every member."""
 
 
 class BuiltInAssignor(PartitionAssignor):

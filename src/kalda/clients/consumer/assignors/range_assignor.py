@@ -52,7 +52,7 @@ class RangeAssignor(BuiltInAssignor):
 
 
 class _TopicState:
-    """What is left to assign of one topic.
+    """The unassigned partitions of one topic.
 
     Invariant: a member has at most `quota` partitions, or one more while `extra` members may have that many.
     """
@@ -78,7 +78,7 @@ class _TopicState:
         return rack is None or rack in self.racks.get(partition, ())
 
     def assignable_count(self, member_id: str) -> int:
-        """Return how many more partitions the member may get now."""
+        """Return the number of partitions that the member may still get."""
         return max(0, self.quota + (self.extra > 0) - self.assigned[member_id])
 
     def assign(self, member_id: str, partitions: list[TopicPartition], assignment: _Lists) -> None:

@@ -20,6 +20,7 @@ from kalda.clients.consumer.assignors.partition_assignor import (
 )
 from kalda.clients.consumer.assignors.rack_info import RackInfo
 from kalda.clients.consumer.assignors.sticky_user_data import MemberData, read_user_data, write_user_data
+from kalda.common.overriding import override
 from kalda.common.types import TopicPartition
 
 _Lists = dict[str, list[TopicPartition]]
@@ -27,7 +28,7 @@ _Lists = dict[str, list[TopicPartition]]
 
 @dataclass(slots=True)
 class _Ownership:
-    """What members own by what they say, after contradictions are settled."""
+    """The partitions that members own by their subscriptions, each with one owner."""
 
     owned: _Lists = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class _Ownership:
 
 
 class AbstractStickyAssignor(BuiltInAssignor):
-    """What both sticky assignors share."""
+    """Base of the two sticky assignors."""
 
     def __init__(self) -> None:
         self._max_generation = NO_GENERATION
@@ -45,10 +46,10 @@ class AbstractStickyAssignor(BuiltInAssignor):
 
     @abstractmethod
     def member_data(self, subscription: Subscription) -> MemberData:
-        """Return what the member owned, and in which generation."""
+        """Return the partitions that the member owned, and their generation."""
 
+    @override
     def assign_partitions(self, topics: GroupTopics, subscriptions: Mapping[str, Subscription]) -> _Lists:
-        """Return the partitions of every member."""
         data = {member_id: self.member_data(each) for member_id, each in subscriptions.items()}
         ownership = self._ownership(topics, subscriptions, data)
         racks = RackInfo(topics, subscriptions)
@@ -107,7 +108,7 @@ class StickyAssignor(AbstractStickyAssignor):
         self._memory = MemberData(assignment.partitions, generation_id)
 
     def member_data(self, subscription: Subscription) -> MemberData:
-        """Return what the user data says; owned partitions are revoked before an eager join."""
+        """Return the partitions in the user data, because owned ones are revoked before an eager join."""
         if not subscription.user_data:
             return MemberData(())
         return read_user_data(subscription.user_data)

@@ -21,7 +21,7 @@ _VERSIONS: Final = (1, 0)
 
 @dataclass(frozen=True, slots=True)
 class MemberData:
-    """What a member owned and in which generation; None if it does not say."""
+    """The partitions that a member owned and their generation; None if the user data has none."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int | None = None

@@ -1,4 +1,4 @@
-"""What the leader of a classic group does with the members' subscriptions. Pure."""
+"""Assigns partitions from the members' subscriptions, as the leader of a classic group does. Pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -3,8 +3,8 @@
 It covers JoinGroup, SyncGroup, Heartbeat, LeaveGroup and the errors of OffsetCommit. `ClassicMembership`
 sends the requests, runs the assignors and calls the user's listener.
 
-What a maintainer must not break: a response counts only for the generation it was asked in. A heartbeat that
-was sent before a rebalance may be answered with an error after it, and must not reset the new generation.
+A response counts only for the generation in which its request was sent. A heartbeat that was sent before a
+rebalance may get an error after it, which must not reset the new generation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class MemberState(Enum):
 
 
 class Next(Enum):
-    """What follows from a response."""
+    """The consequence of a response."""
 
     PROCEED = "proceed"
     JOIN_AGAIN = "join again"

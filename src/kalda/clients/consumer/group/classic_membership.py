@@ -4,8 +4,8 @@ The decisions are in `ClassicMember`, `HeartbeatTiming` and the assignors. This 
 keeps the subscription state in line, and calls the listener. One task sends heartbeats; another one, started
 by `polled`, runs each rebalance.
 
-What a maintainer must not break: every await may come back to another generation, because a heartbeat was
-refused or the member left. After each one, the generation is checked before partitions are assigned.
+The generation may have changed when an await returns, because a heartbeat was refused or the member left. It
+is checked after each await, before partitions are assigned.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import Pacer
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.heartbeat import HeartbeatResponse
 from kalda.protocol.messages.join_group import JoinGroupResponse
@@ -47,7 +48,7 @@ logger: Final = loop_logger(__name__)
 _TURNS_FREE: Final = 5
 """Turns of a rebalance that follow each other at once: for a member id, after a revocation, and some more."""
 _JOIN_LAPSE_MS: Final = 5_000
-"""What a JoinGroup may take beyond the rebalance time-out, for delays on the way (as in Java)."""
+"""The time that a JoinGroup may take beyond the rebalance timeout, for network delays (as in Java)."""
 _STATIC_JOIN: Final = 5
 _STATIC: Final = 3
 """The versions that first carry a `group.instance.id`, of JoinGroup and of the others."""
@@ -108,8 +109,8 @@ class ClassicMembership(GroupMembership):
         """Return the identity of no member: the classic protocol does not check who asks."""
         return CommitIdentity()
 
+    @override
     def on_commit_refused(self, code: ErrorCode, sent: CommitIdentity) -> ClientError:
-        """Process an error of a commit that concerns the membership; return what to raise."""
         if not self._subscriptions.is_group_managed:
             return CommitFailedError(
                 f"{code.name}: group {self._group_id} has members; assign() with commits needs its own group"
@@ -388,8 +389,8 @@ class ClassicMembership(GroupMembership):
 
     # Heartbeats and leaving
 
+    @override
     def heartbeat_due_at(self, now: float) -> float | None:
-        """Return when the next heartbeat is due; None while the member is not in the group."""
         if not self._member.is_part_of_group:
             return None
         if self._timing.is_session_expired(now):
@@ -397,12 +398,12 @@ class ClassicMembership(GroupMembership):
         return self._timing.next_heartbeat_at
 
     @property
+    @override
     def poll_deadline(self) -> float:
-        """When the member leaves the group unless poll is called before."""
         return self._timing.poll_deadline
 
+    @override
     async def send_heartbeat(self) -> None:
-        """Send a heartbeat and process the answer."""
         sent = self._member.generation
         request = self._member.heartbeat_request()
         clock = self._client.clock
@@ -430,8 +431,8 @@ class ClassicMembership(GroupMembership):
         if step is Next.JOIN_AGAIN:
             self._wake()
 
+    @override
     async def poll_expired(self) -> None:
-        """Leave the group, because poll was not called."""
         logger.warning(
             "Group %s: poll was not called for `max.poll.interval.ms`=%d, so this member leaves the group. "
             "Raise it, or lower `max.poll.records` so that records are processed in time.",

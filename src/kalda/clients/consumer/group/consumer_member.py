@@ -3,10 +3,10 @@
 The broker assigns; the member reconciles: it revokes, acknowledges with a heartbeat, gets more, and so on
 until its partitions are the target. `ConsumerMembership` sends the heartbeats and calls the user's listener.
 
-What a maintainer must not break: a heartbeat carries only what has changed since the last one that was
-answered. After every failure all fields are sent again, because the broker may or may not have seen them.
-And the member never uses a partition that a heartbeat without an answer did not name among those it owns:
-the broker may have given it to another member because of that.
+A heartbeat carries only the fields that have changed since the last one that was answered. After a failure it
+carries all fields, because the broker may or may not have seen them. A partition that an unanswered heartbeat
+left out of the owned ones is not used: the broker may have assigned it to another member on the strength of
+that heartbeat.
 """
 
 from collections.abc import Mapping
@@ -104,7 +104,7 @@ NO_ASSIGNMENT: Final = LocalAssignment()
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """What the member says about itself when it joins."""
+    """The fields that a member sends when it joins."""
 
     group_id: str
     group_instance_id: str | None
@@ -115,7 +115,7 @@ class MemberOptions:
 
 @dataclass(frozen=True, slots=True)
 class SubscribedTopics:
-    """What the member subscribes to: names, or a regular expression for the broker."""
+    """The subscription: topic names, or a regular expression that the broker evaluates."""
 
     names: frozenset[str] = frozenset()
     regex: str | None = None
@@ -123,7 +123,7 @@ class SubscribedTopics:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What of the target the member can own now, by names."""
+    """The part of the target that the member can own now, with topic names."""
 
     resolved: LocalAssignment
     """The part of the target whose topics have names."""
@@ -133,7 +133,7 @@ class Reconciliation:
 
 
 class HeartbeatResult(Enum):
-    """What follows from an answer to a heartbeat."""
+    """The consequence of a heartbeat's response."""
 
     PROCEED = "proceed"
     RETRY = "retry after a back-off"
@@ -151,9 +151,9 @@ class ConsumerMember:
         self.epoch = JOIN_EPOCH
         self.state = MemberState.UNSUBSCRIBED
         self.current = NO_ASSIGNMENT
-        """What the member owns."""
+        """The partitions that the member owns."""
         self.target = NO_ASSIGNMENT
-        """What it should own."""
+        """The partitions that the coordinator has assigned to it."""
         self._sent: dict[str, object] = {}
         self._has_stated_id = False
         self._has_stated_regex = False
@@ -246,7 +246,7 @@ class ConsumerMember:
         return request
 
     def heartbeat_failed(self) -> None:
-        """Take note that a heartbeat got no answer; the next one carries all fields."""
+        """Make the next heartbeat carry all fields, because the last one got no response."""
         self._sent.clear()
 
     def has_unsent(self, topics: SubscribedTopics) -> bool:
@@ -283,7 +283,7 @@ class ConsumerMember:
     # Assignment
 
     def reconcile(self, names: Mapping[UUID, str]) -> Reconciliation:
-        """Return what the member can own now of its target."""
+        """Return the part of the target that the member can own now."""
         known = {topic_id: each for topic_id, each in self.target.partitions.items() if topic_id in names}
         return Reconciliation(
             LocalAssignment(self.target.number, known),
@@ -304,9 +304,10 @@ class ConsumerMember:
         )
 
     def take(self, reconciliation: Reconciliation) -> bool:
-        """Own the partitions of a reconciliation from now on, if nothing speaks against it; return whether.
+        """Start to own the partitions of a reconciliation; return False if that is not allowed.
 
-        While a heartbeat that names other partitions has no answer, nothing may be added.
+        It is not allowed once the reconciliation is outdated, nor while a heartbeat that lists other
+        partitions has no response.
         """
         if not self.is_reconciling(reconciliation) or self._is_statement_open:
             return False
@@ -314,7 +315,7 @@ class ConsumerMember:
         return True
 
     def taken(self, reconciliation: Reconciliation) -> None:
-        """Take note that the listener has returned: the next heartbeat acknowledges what the member owns."""
+        """Acknowledge the owned partitions in the next heartbeat; called when the listener has returned."""
         if self.state is MemberState.RECONCILING and self._is_taken(reconciliation):
             self._go(MemberState.ACKNOWLEDGING)
 

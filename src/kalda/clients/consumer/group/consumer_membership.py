@@ -4,8 +4,8 @@ The decisions are in `ConsumerMember`. This module sends the heartbeats, finds t
 subscription state in line, and calls the listener. One task sends heartbeats; another one, started by
 `polled`, reconciles.
 
-What a maintainer must not break: every await may come back to a member that was fenced or got another
-target. After each one, `is_reconciling` is checked before partitions are assigned.
+The member may have been fenced, or have another target, when an await returns. `is_reconciling` is checked
+after each await, before partitions are assigned.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import Pacer
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.types import UUID
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -101,8 +102,8 @@ class ConsumerMembership(GroupMembership):
             return CommitIdentity(self._member.epoch, self._member.member_id, self._instance_id)
         return CommitIdentity()
 
+    @override
     def on_commit_refused(self, code: ErrorCode, sent: CommitIdentity) -> ClientError:
-        """Process an error of a commit that concerns the membership; return what to raise."""
         if not self._subscriptions.is_group_managed:
             return CommitFailedError(
                 f"{code.name}: group {self._group_id} has members; assign() with commits needs its own group"
@@ -148,8 +149,8 @@ class ConsumerMembership(GroupMembership):
 
     # Heartbeats
 
+    @override
     def heartbeat_due_at(self, now: float) -> float | None:
-        """Return when the next heartbeat is due; None while the member is not in the group."""
         if not self._member.is_in_group:
             return None
         due_at = self._next_heartbeat_at
@@ -158,12 +159,12 @@ class ConsumerMembership(GroupMembership):
         return max(due_at, self._not_before)
 
     @property
+    @override
     def poll_deadline(self) -> float:
-        """When the member leaves the group unless poll is called before."""
         return self._poll_deadline
 
+    @override
     async def send_heartbeat(self) -> None:
-        """Send a heartbeat and process the answer."""
         topics = self._topics()
         # Until the answer says how long the interval is; it is the request's time-out that matters then.
         now = self._client.clock.monotonic()

@@ -38,20 +38,20 @@ class HeartbeatTiming:
         self.next_heartbeat_at = now + self._interval_seconds
 
     def polled(self, now: float) -> None:
-        """Take note of a call of poll."""
+        """Record a call of `poll`."""
         self.poll_deadline = now + self._poll_seconds
 
     def sent(self, now: float) -> None:
-        """Take note of a heartbeat sent."""
+        """Record that a heartbeat was sent."""
         self.next_heartbeat_at = now + self._interval_seconds
 
     def session_is_alive(self, now: float) -> None:
-        """Take note of a sign that the coordinator counts this member as alive."""
+        """Record a response that shows that the coordinator considers this member alive."""
         self._failures = 0
         self._session_deadline = now + self._session_seconds
 
     def failed(self, now: float) -> None:
-        """Take note of a heartbeat that failed; the next one follows after a back-off."""
+        """Record a failed heartbeat; the next one follows after a backoff."""
         self._failures += 1
         self.next_heartbeat_at = now + self._backoff(self._failures)
 

@@ -1,10 +1,10 @@
-"""What the two group protocols share: the listener's calls, points in time of poll, failures, and commits.
+"""Base of the two group protocols: listener calls, times of `poll`, failures, and commits.
 
 `ClassicMembership` (classic) and `ConsumerMembership` (KIP-848) derive from it. Both work in tasks on the
 consumer's loop; what depends on how far the application has come happens in `polled`.
 
-What a maintainer must not break: positions are read for a commit only in `polled`, `leave` and `close`. At
-any other moment they may include records that the application has not processed.
+Positions are read for a commit only in `polled`, `leave` and `close`. At any other moment they may include
+records that the application has not processed.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ request that the coordinator waits for, have the rest."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """What a member of either protocol is made with."""
+    """The constructor arguments of a member of either protocol."""
 
     group_id: str
     group_instance_id: str | None
@@ -145,18 +145,18 @@ class GroupMembership(ABC):
 
     @abstractmethod
     def _on_polled(self, now: float) -> None:
-        """Note a call of poll and start what is due."""
+        """Record a call of `poll` and start the operations that are due."""
 
     @abstractmethod
     def _on_metadata(self) -> None:
-        """Take note of new metadata."""
+        """Check the subscription against new metadata."""
 
     @abstractmethod
     async def _leave_group(self, reason: str, timeout_ms: int) -> None:
         """Leave the group if this member is in it; failures are logged."""
 
     def _prepare_leave(self) -> None:  # noqa: B027
-        """Take note that the member is going to leave; its partitions are given up next."""
+        """Prepare to leave the group; the partitions are given up next."""
 
     @abstractmethod
     def _has_lost_partitions(self) -> bool:
@@ -173,12 +173,12 @@ class GroupMembership(ABC):
         self._client.metadata.on_update.append(self._metadata_updated)
 
     def subscription_changed(self) -> None:
-        """Take note of a subscription; the next `polled` joins or rejoins."""
+        """Record a changed subscription; the next `polled` joins or rejoins."""
         self._metadata_updated(self._client.metadata.snapshot)
         self._wake()
 
     def polled(self, now: float) -> None:
-        """Take note of a call of poll, before it collects records; `now` is monotonic seconds."""
+        """Record a call of `poll` before it collects records; `now` is monotonic seconds."""
         if self._subscriptions.is_group_managed:
             self._on_polled(now)
             if self._is_out_of_group():
@@ -196,7 +196,7 @@ class GroupMembership(ABC):
 
     @property
     def listener_time_left_ms(self) -> int | None:
-        """What the rebalance or close leaves for the listener that is running; None while none runs."""
+        """The time left to the running call of the listener; None while none runs."""
         if self._listener_deadline is None:
             return None
         return max(round((self._listener_deadline - self._client.clock.monotonic()) * 1000), 0)

@@ -49,7 +49,7 @@ OnCommit = Callable[[Offsets, ClientError | None], None]
 
 
 class CommitMember(Protocol):
-    """What commits need of the member of the group."""
+    """The part of a group member that commits use."""
 
     def commit_identity(self) -> CommitIdentity:
         """Return in whose name to commit.

@@ -23,11 +23,11 @@ class GroupPort(Protocol):
         ...
 
     def subscription_changed(self) -> None:
-        """Take note of `subscribe`, `assign` or `unsubscribe`: join, rejoin, or leave the group."""
+        """Join, rejoin or leave the group after `subscribe`, `assign` or `unsubscribe`."""
         ...
 
     def polled(self, now: float) -> None:
-        """Take note of a call of `poll`: the member makes progress (`max.poll.interval.ms`).
+        """Restart the timer of `max.poll.interval.ms`, because the application called `poll`.
 
         Offsets that auto commit may commit from now on are the positions at this moment: the records that
         earlier calls returned have been processed. A poll that waits calls this again whenever the member
@@ -42,7 +42,7 @@ class GroupPort(Protocol):
 
     @property
     def listener_time_left_ms(self) -> int | None:
-        """How long a call of the listener that is running may wait at most; None while none runs.
+        """The longest time that the running call of the listener may wait; None while none runs.
 
         It is what is left of the rebalance, which other members wait for, or of the time of `close`.
         """

@@ -29,7 +29,7 @@ class OffsetManager(Protocol):
         """Commit; raises `ClientError`."""
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what is committed of the partitions; raises `ClientError`."""
+        """Return the committed offsets of the partitions; raises `ClientError`."""
 
 
 class OffsetStorage:

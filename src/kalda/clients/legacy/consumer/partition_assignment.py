@@ -34,7 +34,7 @@ Assign = Callable[[GroupView], Assignment]
 
 
 def by_range(view: GroupView) -> Assignment:
-    """Give each thread a row of partitions by number; the first threads get one more of what is left over.
+    """Assign consecutive partitions to each thread; the first threads get one more if there is a remainder.
 
     >>> threads = {"t": [ThreadId("c0", 0), ThreadId("c1", 0)]}
     >>> [str(thread) for thread in by_range(GroupView(threads, {"t": range(5)}, {})).values()]

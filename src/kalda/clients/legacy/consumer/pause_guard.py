@@ -1,8 +1,8 @@
 """Notices that the process did not run for a while, as after SIGSTOP.
 
 ZooKeeper may have ended the session meanwhile, and the partitions may be another consumer's. The queues of
-this one still have their messages when it goes on. What a maintainer must not break: only the connector's
-loop beats, and after a pause only when it knows who owns the partitions.
+this one still have their messages when it goes on. Only the connector's loop beats, and after a pause only
+when it knows who owns the partitions.
 """
 
 from collections.abc import Callable

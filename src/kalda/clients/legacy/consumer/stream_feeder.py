@@ -111,7 +111,7 @@ class StreamFeeder:
         await self._consumer.commit(offsets, timeout_s=self._config.offsets_channel_socket_timeout_ms / 1000)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what the group has committed to Kafka."""
+        """Return the offsets that the group has committed to Kafka."""
         found = await self._consumer.committed(partitions)
         return {each: offset.offset for each, offset in found.items() if offset is not None}
 

@@ -155,7 +155,7 @@ class StreamReading:
             await self._feeder.commit(offsets)
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what is committed to Kafka."""
+        """Return the offsets that are committed to Kafka."""
         assert self._feeder is not None, "made by begin"
         return await self._feeder.committed(partitions)
 

@@ -62,10 +62,10 @@ class CallbackHandler:
         return item
 
     def after_enqueue(self, item: QueueItem, added: bool) -> None:
-        """Take note of an event that entered the queue, or did not because it was full."""
+        """Called after an event has entered the queue, or was dropped because the queue was full."""
 
     def after_dequeuing_existing_data(self, item: QueueItem | None) -> Sequence[QueueItem]:
-        """Return what to add to the batch for an event that left the queue.
+        """Return the events to add to the batch for an event that left the queue.
 
         None stands for `queue.time` that is over: events that were kept back may be returned then.
         """

@@ -1,7 +1,7 @@
 """Declares the settings of the old producer: the names and defaults of 0.8.2, and the names of 0.7.
 
-What a maintainer must not break: `request.required.acks` is 0 by default, as in 0.8. A program of that time
-that wants to know whether brokers have its messages sets it.
+`request.required.acks` is 0 by default, as in 0.8. A program of that time that wants to know whether brokers
+have its messages sets it.
 """
 
 from collections.abc import Mapping

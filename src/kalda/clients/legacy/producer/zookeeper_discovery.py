@@ -141,7 +141,7 @@ def _as_response(
     assignments: dict[str, TopicAssignment],
     states: dict[TopicPartition, PartitionState],
 ) -> MetadataResponse:
-    """Return what a broker would answer that has read the same."""
+    """Return the metadata response of a broker that has read the same."""
     endpoints = {each.id: each.old_clients_endpoint for each in brokers.values() if each.endpoints}
     return MetadataResponse(
         cluster_id=None,

@@ -107,6 +107,7 @@ class ClassicProtocol:
             return Result((), Pending.of(SyncGroupResponse(error_code=error.code)))
         member = group.members[request.member_id]
         group.pending_sync.discard(member.member_id)
+        # The assignment of a stable group is committed: a member that missed the response gets it again.
         if group.state is GroupState.STABLE:
             return Result((), Pending.of(group.assignment_of(member)))
         assert group.state is GroupState.COMPLETING_REBALANCE, f"{group} was validated"
@@ -116,6 +117,8 @@ class ClassicProtocol:
             self.rebalance.answers.add(member.awaiting_sync, again)
         answer: Pending[SyncGroupResponse] = Pending()
         member.awaiting_sync = answer
+        # Members wait until the leader's assignment is committed. One that was sent before could be lost with
+        # this coordinator, and the next coordinator would give the partitions to others.
         result: Result[SyncGroupResponse] = Result((), answer)
         if group.leader_id == member.member_id:
             result = self._assign(group, request, answer)
