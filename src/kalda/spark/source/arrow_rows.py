@@ -4,7 +4,7 @@ The columns and their types are those of `schema`; this module knows how each on
 from buffers, because `pa.array` and `pa.scalar` import pandas, which takes 0.2 s in each new process.
 
 Spark compares the first batch's Arrow schema with its own and rejects any difference, and it checks no batch
-after that; so every batch is built against the one `arrow_schema`.
+after that; so every batch is built with the one schema of `RowBatches`.
 """
 
 from collections.abc import Callable, Iterator
