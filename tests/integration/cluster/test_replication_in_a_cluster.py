@@ -145,6 +145,7 @@ class CuttingDialer(TcpDialer):
     """Hangs up on the first fetchers' connections while they await an answer."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.cuts = 0
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
