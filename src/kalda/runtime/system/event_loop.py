@@ -29,8 +29,6 @@ logger: Final = loop_logger(__name__)
 
 Result = TypeVar("Result")
 
-_HAS_EPOLL: Final = hasattr(select, "epoll") and not PORTABLE
-
 EVENTS_PER_TURN_MAX: Final = 64
 """Sockets that are reported at once. Timers and the answers of other brokers get their turn after that many
 requests; epoll reports the other sockets in the next turn before these come again."""
@@ -266,7 +264,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
     asyncio's default loop on Windows has no `add_reader`.
     """
-    return ConnectionEventLoop() if _HAS_EPOLL else PortableEventLoop()
+    # Asked at each call: gevent takes epoll away, also after this module was imported.
+    has_epoll = hasattr(select, "epoll") and not PORTABLE
+    return ConnectionEventLoop() if has_epoll else PortableEventLoop()
 
 
 def run_on_new_loop(main: Coroutine[Any, Any, Result]) -> Result:
