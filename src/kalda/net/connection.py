@@ -17,8 +17,8 @@ the requests:
 
 A session that keeps an order of its own sends by `push` instead, at any time.
 
-What a maintainer must not break: while output is pending (the peer does not read), no further frame is
-handled. Every limit on the memory of a connection depends on it.
+While output is pending (the peer does not read), no further frame is handled. Every limit on the memory of a
+connection depends on this.
 """
 
 import asyncio

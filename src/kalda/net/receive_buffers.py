@@ -1,9 +1,8 @@
 """Holds the memory that connections receive into: one shared buffer, and spare buffers for large frames.
 
-What a maintainer must not break: a connection holds memory for bytes that arrived, not for bytes that were
-announced, and the memory of a frame goes back to the system with it. Buffers for large frames are therefore
-mappings of their own: on the heap, one small object behind them would keep the memory of a thousand closed
-connections.
+A connection holds memory for bytes that arrived, not for bytes that were announced, and the memory of a frame
+goes back to the system with it. Buffers for large frames are therefore mappings of their own: on the heap,
+one small object behind them would keep the memory of a thousand closed connections.
 """
 
 import mmap

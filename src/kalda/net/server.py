@@ -1,7 +1,7 @@
 """The server of Kafka's protocol: who authenticates on its listeners, and its metrics.
 
-What a maintainer must not break: `authentication_failed` and `authentication_succeeded` are called once for
-each attempt; the audit log and the metrics count them.
+`authentication_failed` and `authentication_succeeded` are called once for each attempt; the audit log and the
+metrics count them.
 """
 
 import logging

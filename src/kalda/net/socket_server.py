@@ -12,8 +12,8 @@ idle if no byte moved in either direction for ``connections.max.idle.ms``, unles
 broker. A client that has to authenticate or to open a session has a time for that, in all: else peers could
 keep connections for ever with a byte now and then.
 
-What a maintainer must not break: each connection is counted once when it is accepted and once when it closes,
-in the totals and for its address; otherwise a limit blocks clients although nobody is connected.
+Each connection is counted once when it is accepted and once when it closes, in the totals and for its
+address; otherwise a limit would block clients although nobody is connected.
 """
 
 import asyncio

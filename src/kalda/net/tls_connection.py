@@ -6,8 +6,8 @@ Received bytes are decrypted into the buffer that all connections share, so requ
 plaintext connection. Regions of files are read and encrypted in pieces, because the kernel cannot encrypt
 what it sends (ADR 29).
 
-What a maintainer must not break: at most one receive of encrypted bytes is kept while a limit holds back
-requests, and at most one piece of encrypted output waits for the socket.
+At most one receive of encrypted bytes is kept while a limit holds back requests, and at most one piece of
+encrypted output waits for the socket.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
 It negotiates nothing; the connections that use the socket do.
 
-What a maintainer must not break: names are resolved on a daemon thread. A resolver that does not answer may
-hold its thread for minutes, and neither closing a loop nor leaving the program may wait for it.
+Names are resolved on a daemon thread. A resolver that does not answer may hold its thread for minutes, and
+neither closing a loop nor leaving the program may wait for it.
 """
 
 import asyncio
