@@ -45,6 +45,15 @@ pipelines:
     transform: ["select 1 fro input where", {python: no_such_module:f}, "", {python: nothing}]
     to: {table: lake.orders, mode: upsert, deletes: ""}
     expect: {x: {check: "amount >"}, y: {check: ""}}
+  - name: b
+    from: {topic: orders, value: {format: jsn}}
+    to: {table: lake.orders}
+  - name: c
+    from: {topic: orders, value: {format: json, schema: "a dubble"}}
+    to: {table: lake.orders}
+  - name: d
+    from: {topic: orders, value: {format: avro, schema_file: missing.avsc}}
+    to: {table: lake.orders}
 """)
     monkeypatch.setattr(sys, "argv", ["kalda", "pipeline", "validate", str(path)])
     with pytest.raises(SystemExit) as end:
@@ -58,6 +67,10 @@ pipelines:
         ": the function no_such_module:f cannot be imported",
         ": transform[2]: it is empty",
         ": 'amount >' is not SQL: an operand is missing near '>'",
+        ": 'jsn' is not a format (did you mean 'json'?)",
+        ": 'dubble' is not a type (did you mean 'double'?)",
     ):
         assert each in found
     assert "'' is not" not in found
+    assert "missing.avsc cannot be read" in found
+    assert "needs a schema" not in found, "the file would have it"

@@ -178,10 +178,10 @@ class BatchRunner:
         job = self._job(query_id, batch_id)
         results = self._results(frame, job, ranges)
         account = _with_late_rows(account_of(job, results.ranges), results)
-        check_breaker(self._spec, account)
         letters = [
             name for each in results.ranges if each.dead_letters for name in map(str, each.dead_letters.files)
         ]
+        check_breaker(self._spec, account, lambda: self._bad_record(letters))
         assert account.starts().keys() == {each.topic_partition for each in ranges}, f"{account} of {ranges}"
         before = self._log.read()
         intent = BatchIntent(account, tuple(letters))
@@ -221,6 +221,14 @@ class BatchRunner:
         """
         if self._target.parts is not None:
             self._target.parts.abandon(planned.query_id, planned.batch_id)
+
+    def _bad_record(self, letters: Sequence[str]) -> str | None:
+        """Return the first bad record of staged letters and what is wrong with it; None without letters."""
+        letter = self._dead_letters.first(letters) if self._dead_letters is not None else None
+        if letter is None:
+            return None
+        place = f"{letter.topic}-{letter.partition} at offset {letter.offset}"
+        return f"{place}: {letter.error_class}: {letter.error_message}"
 
     def _keep_plan(self, planned: PlannedBatch) -> None:
         """Write down what the tasks of a batch read.

@@ -23,8 +23,10 @@ from kalda.pipelines.direct.rows_target import DeadLetters, Written
 from kalda.pipelines.dlq.letters import (
     OMITTED,
     TIMESTAMP,
+    Letter,
     Origin,
     letters_of,
+    read_letter,
     with_present_times,
     without_record,
 )
@@ -80,6 +82,13 @@ class DeadLetterOutput:
             batch_id=batch_id,
             batches=self._fitting(files),
         )
+
+    def first(self, files: Sequence[str]) -> Letter | None:
+        """Return the first letter that is staged in the files; None if there is none."""
+        for letters in self._staged(files):
+            for headers in letters.column("headers").to_pylist():
+                return read_letter((each["key"], each["value"]) for each in headers)
+        return None
 
     def clean(self) -> None:
         """Delete what is staged: it is published, or belongs to an attempt without a decision."""

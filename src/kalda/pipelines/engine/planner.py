@@ -24,6 +24,7 @@ from kalda.pipelines.spec.model import (
     Execution,
     PipelineFile,
     PipelineSpec,
+    Place,
     PythonStep,
     SqlStep,
     TableFormat,
@@ -130,7 +131,8 @@ def plan_topic_pipeline(spec: PipelineSpec, file: PipelineFile) -> TopicPlan:
             schema=None,
         )
     except (StepError, RowPlanError, InvalidSqlError) as error:
-        faults.add(spec.place, f"the transform of {spec.name} cannot be applied: {error}")
+        place = _wrong_step(spec, records) or spec.place
+        faults.add(place, f"the transform of {spec.name} cannot be applied: {error}")
         faults.check()
         raise
     except RegistryError as error:
@@ -224,9 +226,11 @@ def _joins_names(spec: PipelineSpec) -> bool:
 
 
 def check_steps(file: PipelineFile, faults: FaultList) -> None:
-    """Add what is wrong with the SQL and the functions of a file that may have other faults."""
+    """Add what is wrong with the formats, the SQL and the functions of a file that may have other faults."""
     add_directory(file)
     for spec in file.pipelines:
+        if isinstance(spec.source, TopicSource) and spec.source.value.name:
+            _records(spec.source, spec, faults)
         _check_steps(spec, faults)
 
 
@@ -278,6 +282,19 @@ def _direct_rows(
     return rows, schema
 
 
+def _wrong_step(spec: PipelineSpec, records: RowPlan) -> Place | None:
+    """Return the place of the first step that does not fit the columns; None if all do."""
+    for count, step in enumerate(spec.transform, 1):
+        steps = tuple(_step(each) for each in spec.transform[:count])
+        try:
+            RowPlan(keep=records.keep, decoder=records.decoder, steps=steps).output_schema()
+        except RowPlanError:
+            return None
+        except (StepError, InvalidSqlError):
+            return step.place
+    return None
+
+
 def _check_settings(spec: PipelineSpec, file: PipelineFile) -> None:
     """Check that Spark's settings give SQL the meaning that direct execution has."""
     target = spec.target
@@ -310,7 +327,10 @@ def _check_deletes(spec: PipelineSpec, schema: pa.Schema | None) -> None:
 
     condition = RowCondition(target.deletes)
     if schema is not None:
-        condition.check(schema)
+        try:
+            condition.check(schema)
+        except InvalidSqlError as error:
+            raise InvalidSqlError(f"deletes: {error}") from None
 
 
 def _step(step: SqlStep | PythonStep) -> RowStep:

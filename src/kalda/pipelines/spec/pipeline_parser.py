@@ -98,14 +98,16 @@ def read_format(value: Value | None, locations: Locations) -> ValueFormat | None
     file = reader.optional("schema_file", values.TEXT)
     if file is not None and schema is not None:
         value.fault("a format takes schema or schema_file, not both")
+    name = reader.required("format", values.TEXT)
     if file is not None:
         try:
             schema = (locations.directory / file).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             (reader.get("schema_file") or value).fault(f"schema_file: {file} cannot be read: {reason}")
+            name = ""  # Without its schema the format cannot be checked further.
     made = ValueFormat(
-        name=reader.required("format", values.TEXT),
+        name=name,
         schema=schema,
         options=reader.texts("options"),
         place=value.place,

@@ -18,6 +18,7 @@ from sqlglot.tokens import Token, TokenType
 from kalda.pipelines.sql.nodes import INPUT, MalformedSqlError
 
 _MISSING: Final = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
+_TOKEN: Final = re.compile(r" but got <Token .*>", re.DOTALL)
 _DIALECT: Final = "spark"
 _CLAUSES: Final = ("joins", "group", "having", "order", "sort", "cluster", "distribute", "limit", "offset")
 _MORE_CLAUSES: Final = (
@@ -126,8 +127,9 @@ def _parse(sql: str, shown: str) -> exp.Expression:
         trees = [each for each in sqlglot.parse(sql, dialect=_DIALECT) if each is not None]
     except SqlglotError as error:
         details = getattr(error, "errors", None) or [{}]
-        # Where an operand is missing, sqlglot names its own class of the operator.
+        # sqlglot names its own classes: of the operator where an operand is missing, and of what it met.
         message = _MISSING.sub("an operand is missing", details[0].get("description") or str(error))
+        message = _TOKEN.sub("", message)
         where = details[0].get("highlight")
         near = f" near {where!r}" if where else ""
         raise MalformedSqlError(f"{shown!r} is not SQL: {message.rstrip('.')}{near}") from None

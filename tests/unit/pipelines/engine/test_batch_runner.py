@@ -154,7 +154,12 @@ def test_a_target_without_parts_keeps_no_plan(tmp_path: Path, monkeypatch: pytes
     assert "abandon" not in {call[0] for call in target.calls}
 
 
-def test_too_many_bad_records_leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("on_error", "example"), [("skip", ""), ("dlq", ", such as orders-0 at offset 150: MalformedValue: .*")]
+)
+def test_too_many_bad_records_leave_no_trace(
+    on_error: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The breaker is for a format that changed: a batch that is refused must not count as begun."""
     target = ListTarget()
     values = [*numbers(150), *[b"bad"] * 50]
@@ -163,9 +168,10 @@ def test_too_many_bad_records_leave_no_trace(tmp_path: Path, monkeypatch: pytest
         monkeypatch,
         Topic({0: values}),
         target=target,
-        more="    breaker: {bad_max: 10%, records_min: 100}\n",
+        more=f"    on_error: {on_error}\n    breaker: {{bad_max: 10%, records_min: 100}}\n",
     )
-    with pytest.raises(BreakerOpenError, match="50 of 200 records of batch 0 are bad"):
+    shown = f"50 of 200 records of batch 0 are bad, more than 10.00%{example}; nothing of the batch"
+    with pytest.raises(BreakerOpenError, match=shown):
         made.process(0, (0, 0, 200))
     assert BatchLog(made.file.storage, "orders").read() is None
     assert "commit" not in {call[0] for call in target.calls}

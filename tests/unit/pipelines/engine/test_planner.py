@@ -194,6 +194,16 @@ def test_sql_that_spark_would_refuse_too_is_a_fault_of_the_file(more: str, fault
     assert fault in found
 
 
+def test_a_step_that_does_not_fit_the_columns_is_named_by_its_place() -> None:
+    """A transform may have many, and the message need not show the step."""
+    found = faults("    transform:\n    - select id\n    - select idd as key\n")
+    assert [
+        "p.yml:9:7: the transform of a cannot be applied: 'idd' is not a column; the columns are id"
+    ] == found
+    (found_of_deletes,) = faults(to="{table: u, mode: upsert, keys: [id], deletes: idd > 1}")
+    assert ": deletes: 'idd' is not a column" in found_of_deletes
+
+
 @pytest.mark.parametrize("sql", ["select id as a, a + 1 as b", "select current_user as u", "select ID, user"])
 def test_names_that_spark_finds_elsewhere_are_left_to_it(sql: str) -> None:
     """Names of the same select list, and functions without parentheses."""

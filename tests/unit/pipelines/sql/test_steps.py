@@ -72,6 +72,7 @@ def test_other_queries_need_the_whole_batch(text: str, reason: str) -> None:
         ("select a; select b", "has 2 statements; a step is one"),
         ("select x+1", "'x+1' has no name: write `x+1 as name`"),
         ("where x >", "'x >' is not SQL"),
+        ("select x from", "is not SQL: Expected table name near 'from'"),
         ("where sum(x) > 1", "sum needs more than one row"),
         ("select sum(x) s", "reads nothing of the batch: sum needs `from input`"),
         ("select 1 as x from other", "reads nothing of the batch: the table other needs `from input`"),
