@@ -380,13 +380,24 @@ def create_topics(
 
 
 def wait_in_sync(bootstrap: str, client_settings: Mapping[str, str] | None = None) -> None:
-    """Wait until every replica of every partition is in sync."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, **(client_settings or {})})
+    """Wait until every replica of every partition is in sync, as every broker says.
+
+    A broker whose session has expired answers from metadata of before, until it is registered again.
+    """
     deadline = time.monotonic() + IN_SYNC_SECONDS
+    addresses = bootstrap.split(",")
     while True:
-        partitions = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
-        behind = {number: p.isrs for number, p in partitions.items() if len(p.isrs) < BROKERS}
-        if len(partitions) == PARTITIONS and not behind:
+        behind: dict[str, object] = {}
+        for address in addresses:
+            # A new client asks the broker that it is given, and no other, for its first metadata.
+            admin = confluent_kafka.admin.AdminClient(
+                {"bootstrap.servers": address, **(client_settings or {})}
+            )
+            partitions = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+            missing = {number: p.isrs for number, p in partitions.items() if len(p.isrs) < BROKERS}
+            if len(partitions) != PARTITIONS or missing:
+                behind[address] = missing
+        if not behind:
             return
         assert time.monotonic() < deadline, f"not in sync after {IN_SYNC_SECONDS} s: {behind}"
         time.sleep(0.2)
