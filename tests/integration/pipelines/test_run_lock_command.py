@@ -41,3 +41,15 @@ def test_a_second_process_is_refused_before_it_starts_spark(
 
     assert 1 == done.code
     assert f"orders is being run by process {os.getpid()} on " in done.stderr
+
+
+def test_once_ends_where_the_cluster_cannot_be_reached(tmp_path: Path) -> None:
+    """A scheduler's task would wait for all restarts otherwise. Spark is not started."""
+    file = tmp_path / "shop.yaml"
+    file.write_text(_FILE.replace('"127.0.0.1:1"', '"127.0.0.1:1", default.api.timeout.ms: "1000"'))
+
+    done = Commands("127.0.0.1:1").run("pipeline", "once", str(file))
+
+    assert 1 == done.code
+    assert "127.0.0.1:1" in done.stderr
+    assert "starts again" not in done.stderr

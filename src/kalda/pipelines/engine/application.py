@@ -13,6 +13,7 @@ from kalda.pipelines.engine.metrics import MetricsEndpoint
 from kalda.pipelines.engine.planner import plans_of
 from kalda.pipelines.engine.restarts import first_line
 from kalda.pipelines.engine.run_lock import RunLock
+from kalda.pipelines.engine.source_settings import quick_discovery
 from kalda.pipelines.engine.status import PipelineStatus
 from kalda.pipelines.engine.supervisor import Supervisor
 from kalda.pipelines.spec.model import PipelineFile, PipelineSpec, TopicSource
@@ -28,6 +29,8 @@ Note = Callable[[str], None]
 
 _PYSPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print an error of SQL, with all frames of Java, on one line of JSON whenever one is raised."""
+_ANSWER_MS_MAX: Final = "30000"
+"""How long a cluster may take to answer before `once` gives up: a scheduler tries again."""
 _JAVA_END_WAIT_S: Final = 10.0
 """Java has broken its connections, and runs its shutdown hooks."""
 
@@ -50,7 +53,8 @@ class Application:
     ) -> None:
         self._file: Final = file
         self._specs: Final = list(specs)
-        plans_of(file, [each.name for each in specs])  # faults of the file show before Spark starts
+        # Faults of the file show before Spark starts.
+        self._plans: Final = plans_of(file, [each.name for each in specs])
         self._master: Final = master or file.spark.master
         self._metrics_port: Final = metrics_port
         self._is_once: Final = is_once
@@ -74,10 +78,13 @@ class Application:
             RunLockError: another process runs one of the pipelines, or the storage cannot be written; none is
                 started here.
             JavaStartError: Spark does not start.
+            ClientError: a cluster that `once` reads cannot be reached; nothing is started.
         """
         with ExitStack() as stack:
             for each in self._specs:
                 stack.enter_context(RunLock(self._file.storage, each.name))
+            if self._is_once:
+                self._require_clusters()
             session: SparkSession | None = None
             if any(isinstance(each.source, TopicSource) for each in self._specs):
                 session = self._start_session()
@@ -91,6 +98,20 @@ class Application:
                 endpoint = stack.enter_context(MetricsEndpoint(self._supervisor.statuses, self._metrics_port))
                 note(f"metrics on http://127.0.0.1:{endpoint.port}/metrics")
             return self._supervisor.run()
+
+    def _require_clusters(self) -> None:
+        """Ask each cluster that is read for topics: restarts would keep a scheduler waiting for minutes."""
+        plans = {
+            plan.spec.source.cluster: plan
+            for plan in self._plans
+            if isinstance(plan.spec.source, TopicSource)
+        }
+        for plan in plans.values():
+            discovery = quick_discovery(plan.options, _ANSWER_MS_MAX)
+            try:
+                discovery.find_partitions()
+            finally:
+                discovery.close()
 
     def _start_session(self) -> "SparkSession":
         # In the main thread, PySpark takes SIGINT for itself: its handler cancels the jobs of all batches and

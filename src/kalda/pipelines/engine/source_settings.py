@@ -19,9 +19,9 @@ _KAFKA: Final = "kafka."
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T.*")
 
 
-def quick_discovery(options: Mapping[str, str]) -> Discovery:
-    """Return look-ups with a pipeline's options that give up after `ANSWER_MS_MAX`."""
-    bounded = {"kafka.default.api.timeout.ms": ANSWER_MS_MAX, **options}
+def quick_discovery(options: Mapping[str, str], answer_ms_max: str = ANSWER_MS_MAX) -> Discovery:
+    """Return look-ups with a pipeline's options, whose time-out is `answer_ms_max` unless they have one."""
+    bounded = {"kafka.default.api.timeout.ms": answer_ms_max, **options}
     return Discovery(parse_stream_options(bounded), is_patient=False)
 
 

@@ -77,6 +77,7 @@ def _run(
         from kalda.spark.java_output import JavaStartError
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
+    from kalda.clients.errors import ClientError
     from kalda.pipelines.spec.errors import PipelineFileError
     from kalda.tools.pipeline.progress import ProgressView
 
@@ -88,7 +89,7 @@ def _run(
     try:
         with stop_signals(application.request_stop):
             errors = application.run(view.show, note=tool.output.note)
-    except (JavaStartError, RunLockError) as error:
+    except (ClientError, JavaStartError, RunLockError) as error:
         raise ToolError(str(error)) from None
     view.finish(application.statuses())
     if errors:
