@@ -21,7 +21,7 @@ from kalda.broker.fetching.follower_watch import DelayedFollowerFetch, FollowerW
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams, ReplicaManager
 from kalda.broker.requests.api import ApiHandler, Pending, RawHandle, RawReply, RawResult, RequestContext
-from kalda.broker.requests.handlers.produce import node_endpoints
+from kalda.broker.requests.node_endpoints import node_endpoints
 from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.common.api_keys import ApiKey
@@ -107,7 +107,7 @@ class FetchParts:
 
 
 def handle_fetch(
-    parts: "FetchParts", context: RequestContext, frame: memoryview, body_position: int
+    parts: FetchParts, context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
     """Read what a request asks for, or let it wait for more."""
     version = context.api_version
@@ -146,7 +146,7 @@ def _refuse_too_many(fields: FetchRequestFields) -> None:
 
 
 def _denied(
-    parts: "FetchParts",
+    parts: FetchParts,
     authorizer: "Authorizer",
     context: RequestContext,
     session: FetchContext,
@@ -176,7 +176,7 @@ def _denied(
 
 
 def _fetch_allowed(
-    parts: "FetchParts",
+    parts: FetchParts,
     context: RequestContext,
     session: FetchContext,
     params: FetchParams,
@@ -194,7 +194,7 @@ def _fetch_allowed(
 
 
 def _fetch_in_follower_session(
-    parts: "FetchParts",
+    parts: FetchParts,
     context: RequestContext,
     incremental: IncrementalContext,
     params: FetchParams,
@@ -225,7 +225,7 @@ def _fetch_in_follower_session(
 
 
 def _params(
-    parts: "FetchParts", context: RequestContext, version: int, fields: FetchRequestFields
+    parts: FetchParts, context: RequestContext, version: int, fields: FetchRequestFields
 ) -> FetchParams:
     max_bytes = parts.config.fetch_max_bytes
     if fields.max_bytes < max_bytes:
@@ -258,7 +258,7 @@ def _params(
 
 
 def _result(
-    parts: "FetchParts",
+    parts: FetchParts,
     context: RequestContext,
     session: FetchContext,
     params: FetchParams,
@@ -315,7 +315,7 @@ def _complete(pending: "Pending[RawReply | None]", result: RawResult) -> None:
 
 
 def _reply(
-    parts: "FetchParts",
+    parts: FetchParts,
     context: RequestContext,
     session: FetchContext,
     params: FetchParams,
@@ -348,7 +348,7 @@ def _reply(
         session_id,
         topics,
         throttle_time_ms=wait_ms,
-        node_endpoints=node_endpoints(parts.cache, context, leaders) if leaders else (),
+        node_endpoints=node_endpoints(parts.cache, context.listener, leaders) if leaders else (),
     )
     if is_bounded:
         # The records were counted before; the client waits for the rest after its next request.
@@ -357,7 +357,7 @@ def _reply(
     return cast("list[Chunk]", chunks)
 
 
-def _for_old_version(parts: "FetchParts", version: int, answer: FetchAnswer) -> FetchAnswer:
+def _for_old_version(parts: FetchParts, version: int, answer: FetchAnswer) -> FetchAnswer:
     """Return the answer of a partition in a form that a client of an old version can handle."""
     key, result = answer
     code = result.error_code

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
@@ -25,7 +24,9 @@ from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
 from kalda.broker.replicas.partition import ACKS_ALL, Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, Pending, RawHandle, RawReply, RawResult, RequestContext
+from kalda.broker.requests.node_endpoints import node_endpoints
 from kalda.broker.requests.produce_preparation import HeavyBatch, prepare_all
+from kalda.broker.requests.produced_records import RECORD_BATCHES_FROM, RefusedError, checked_batch
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.security.client_throttle import ClientThrottle
@@ -46,22 +47,12 @@ from kalda.protocol.fast.produce import (
     produce_response,
     single_success_response,
 )
-from kalda.protocol.fast.wire import NodeEndpoint
 from kalda.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from kalda.records.batch import (
-    COMPRESSION_MASK,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
-    MAGIC_POSITION,
-    TRANSACTIONAL_FLAG,
-)
-from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
 from kalda.runtime.clock import Clock
@@ -77,9 +68,6 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger(__name__)
 
-RECORD_BATCHES_FROM: Final = 3
-"""The first version whose records are batches of format 2."""
-ZSTD_FROM: Final = 7
 _WITHOUT_LOG_START: Final = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
@@ -94,11 +82,6 @@ _WITH_RESPONSE: Final = (1, ACKS_ALL)
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's name for the only client that may write to internal topics."""
 
-# base offset, batch length, partition leader epoch, magic, CRC, attributes
-_BATCH_HEAD: Final = Struct(">qiibIh")
-_NEXT_LENGTH_MIN: Final = 14
-"""The least number of bytes after the length, in any format; fewer are not a batch."""
-_ZSTD: Final = int(Compression.ZSTD)
 
 PARTITIONS_AT_ONCE: Final = 64
 """Partitions of a request that are appended to without other work in between: two to four milliseconds."""
@@ -108,16 +91,7 @@ Answer = tuple[bytes, PartitionProduceResult]
 NOTHING_DENIED: Final[Sequence[Answer]] = ()
 
 
-class _RefusedError(Exception):
-    """A batch is refused before it reaches the log."""
-
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message or code.message)
-        self.code = code
-        self.message = message
-
-
-_REFUSALS: Final = (_RefusedError, ApiError, *LOG_ERRORS)
+_REFUSALS: Final = (RefusedError, ApiError, *LOG_ERRORS)
 """What a batch may be refused by."""
 
 
@@ -138,7 +112,7 @@ class ProduceParts:
 
 
 def handle_produce(
-    parts: "ProduceParts", context: RequestContext, frame: memoryview, body_position: int
+    parts: ProduceParts, context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
     """Append the batches of a request and respond as its acks requires."""
     version = context.api_version
@@ -158,7 +132,7 @@ def handle_produce(
             and not throttle.is_active
         ):
             try:
-                checked = records if is_plain else _checked_batch(records, version, None)
+                checked = records if is_plain else checked_batch(records, version, None)
                 if parts.refused_batches.by_producer:
                     _check_order(parts, partition, checked)
                 info = parts.replicas.append(partition, checked, acks, PUT_OFF)
@@ -201,14 +175,14 @@ def handle_produce(
     return _handle_general(parts, context, fields, denied=denied)
 
 
-def _handle_heavy(parts: "ProduceParts", context: RequestContext, fields: ProduceRequestFields) -> RawResult:
+def _handle_heavy(parts: ProduceParts, context: RequestContext, fields: ProduceRequestFields) -> RawResult:
     """Handle a request with one batch that takes long; its client may write to the topic."""
     denied = _name_topics(parts, context, fields) if context.api_version >= TOPIC_IDS_FROM else NOTHING_DENIED
     return _handle_general(parts, context, fields, denied=denied)
 
 
 def _name_topics(
-    parts: "ProduceParts", context: RequestContext, fields: ProduceRequestFields
+    parts: ProduceParts, context: RequestContext, fields: ProduceRequestFields
 ) -> Sequence[Answer]:
     """Replace the topic ids of a request by names; take the unknown ones out and return their results."""
     topics, unknown = [], []
@@ -221,17 +195,17 @@ def _name_topics(
             topics.append((encoded, partitions))
             continue
         for index, records in partitions:
-            error = _RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
+            error = RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
             unknown.append((topic_id, _refused(parts, None, topic_id, (index, records), error)))
     fields.topics = topics
     return unknown
 
 
-def _find(parts: "ProduceParts", context: RequestContext, name: bytes, index: int) -> Partition | None:
+def _find(parts: ProduceParts, context: RequestContext, name: bytes, index: int) -> Partition | None:
     """Return the partition that a request names, if this broker hosts it.
 
     Raises:
-        _RefusedError: UNKNOWN_TOPIC_ID, another topic had the name when the request named it by id.
+        RefusedError: UNKNOWN_TOPIC_ID, another topic had the name when the request named it by id.
     """
     replicas = parts.replicas
     topic_id = context.topic_ids.get(name)
@@ -239,7 +213,7 @@ def _find(parts: "ProduceParts", context: RequestContext, name: bytes, index: in
         return replicas.find(name, index)
     partition = replicas.find_by_id(topic_id, index)
     if partition is None and replicas.find(name, index) is not None:
-        raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
     return partition
 
 
@@ -271,7 +245,7 @@ def _take_denied(
 
 
 def _handle_transactional(
-    parts: "ProduceParts",
+    parts: ProduceParts,
     context: RequestContext,
     fields: ProduceRequestFields,
     denied: Sequence[Answer],
@@ -311,7 +285,7 @@ def _owned(records: memoryview) -> memoryview:
 
 
 def _handle_general(
-    parts: "ProduceParts",
+    parts: ProduceParts,
     context: RequestContext,
     fields: ProduceRequestFields,
     refusals: Refusals = NO_REFUSALS,
@@ -341,7 +315,7 @@ def _pass_on(pending: "Pending[RawReply | None]", done: Pending[RawResult]) -> N
 
 
 def _append_each(
-    parts: "ProduceParts",
+    parts: ProduceParts,
     context: RequestContext,
     fields: ProduceRequestFields,
     refusals: Refusals,
@@ -367,16 +341,16 @@ def _append_each(
             partition = None
             try:
                 if named_twice and (name, index) in named_twice:
-                    raise _RefusedError(
+                    raise RefusedError(
                         ErrorCode.INVALID_REQUEST,
                         f"The request names partition {index} of the topic twice; send one batch for each.",
                     )
                 partition = find(name, index)
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
-                    raise _RefusedError(parts.replicas.absence_error(topic_partition))
+                    raise RefusedError(parts.replicas.absence_error(topic_partition))
                 if refusals and partition.topic_partition in refusals:
-                    raise _RefusedError(*refusals[partition.topic_partition])
+                    raise RefusedError(*refusals[partition.topic_partition])
                 try:
                     info = _append(parts, context, partition, records, fields, put_off)
                 except HeavyBatchError:
@@ -407,7 +381,7 @@ class _Results:
 
     def __init__(
         self,
-        parts: "ProduceParts",
+        parts: ProduceParts,
         context: RequestContext,
         fields: ProduceRequestFields,
         answers: list[Answer],
@@ -456,7 +430,7 @@ class _Results:
 
 
 def _put_off(
-    parts: "ProduceParts",
+    parts: ProduceParts,
     context: RequestContext,
     fields: ProduceRequestFields,
     results: _Results,
@@ -467,12 +441,12 @@ def _put_off(
     """Keep the place of a batch that is appended when it is prepared.
 
     Raises:
-        _RefusedError: too many bytes wait to be prepared.
+        RefusedError: too many bytes wait to be prepared.
     """
     assert records is not None, "nothing is not heavy"
     index = partition.topic_partition.partition
     if not parts.resources.conversions.has_room(len(records)):
-        raise _RefusedError(
+        raise RefusedError(
             ErrorCode.NOT_ENOUGH_REPLICAS, "Too many batches wait until the broker has opened them; retry."
         )
     place = results.add(name, PartitionProduceResult(index, int(ErrorCode.NONE)))
@@ -490,7 +464,7 @@ def _put_off(
 
 
 def _append(
-    parts: "ProduceParts",
+    parts: ProduceParts,
     context: RequestContext,
     partition: Partition,
     records: memoryview | None,
@@ -498,9 +472,9 @@ def _append(
     prepared: Prepared,
 ) -> LogAppendInfo:
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
-        raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     version = context.api_version
-    checked = records if is_plain(records) else _checked_batch(records, version, fields.transactional_id)
+    checked = records if is_plain(records) else checked_batch(records, version, fields.transactional_id)
     if parts.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
         _check_order(parts, partition, checked)
     info = parts.replicas.append(partition, checked, fields.acks, prepared)
@@ -509,71 +483,18 @@ def _append(
     return info
 
 
-def _check_order(parts: "ProduceParts", partition: Partition, records: memoryview) -> None:
+def _check_order(parts: ProduceParts, partition: Partition, records: memoryview) -> None:
     """Refuse a batch after one that was refused and that the producer has not sent again yet."""
     code = parts.refused_batches.refusal(partition, records)
     if code is not None:
-        raise _RefusedError(code, "A batch that the producer sent before this one was refused.")
-
-
-def _checked_batch(records: memoryview | None, version: int, transactional_id: bytes | None) -> memoryview:
-    """Check the records against the rules of the request's version; the log checks the batch itself.
-
-    From version 3 on, the records of a partition are exactly one batch of format 2. An incomplete second one
-    is cut off, as in Kafka. Before, they are messages of format 0 or 1, which the log converts.
-    """
-    if version < RECORD_BATCHES_FROM and records is not None and is_message_set(records):
-        return records
-    if records is None or len(records) < HEADER_SIZE:
-        if records is not None and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC:
-            raise _RefusedError(ErrorCode.INVALID_RECORD, "Records must be batches of format 2.")
-        raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must hold one whole batch.")
-    _, length, _, magic, _, attributes = _BATCH_HEAD.unpack_from(records)
-    size = len(records)
-    if magic != MAGIC:
-        known = magic in (0, 1)
-        raise _RefusedError(
-            ErrorCode.INVALID_RECORD if known else ErrorCode.CORRUPT_MESSAGE,
-            "Records must be batches of format 2.",
-        )
-    if length + LOG_OVERHEAD != size:
-        records = _first_batch(records, length + LOG_OVERHEAD)
-    if attributes & (_ZSTD | TRANSACTIONAL_FLAG):
-        if attributes & COMPRESSION_MASK == _ZSTD and version < ZSTD_FROM:
-            raise _RefusedError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if attributes & TRANSACTIONAL_FLAG and transactional_id is None:
-            raise _RefusedError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "A request with transactional records must name a transactional id.",
-            )
-    return records
-
-
-def _first_batch(records: memoryview, batch_size: int) -> memoryview:
-    if batch_size < HEADER_SIZE:
-        raise _RefusedError(
-            ErrorCode.CORRUPT_MESSAGE, f"A batch of {batch_size} bytes has no room for its header."
-        )
-    if batch_size > len(records):
-        raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must hold one whole batch.")
-    rest = len(records) - batch_size
-    if rest >= LOG_OVERHEAD:
-        next_length = int.from_bytes(records[batch_size + 8 : batch_size + 12], "big", signed=True)
-        has_magic = rest > MAGIC_POSITION
-        if next_length < _NEXT_LENGTH_MIN or (has_magic and records[batch_size + MAGIC_POSITION] > MAGIC):
-            raise _RefusedError(
-                ErrorCode.CORRUPT_MESSAGE, f"The {rest} bytes behind the batch do not begin another."
-            )
-        if next_length + LOG_OVERHEAD <= rest:
-            raise _RefusedError(ErrorCode.INVALID_RECORD, "A partition's records must be exactly one batch.")
-    return records[:batch_size]
+        raise RefusedError(code, "A batch that the producer sent before this one was refused.")
 
 
 # Responses.
 
 
 def _refused(
-    parts: "ProduceParts",
+    parts: ProduceParts,
     partition: Partition | None,
     name: bytes,
     batch: tuple[int, memoryview | None],
@@ -591,7 +512,7 @@ def _refused(
         and parts.refused_batches.is_early(partition, records)
     ):
         early = "A batch that the producer sent before this one has not reached this leader yet."
-        error = _RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, early)
+        error = RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, early)
     failure = _failure(partition, index, error)
     parts.refused_batches.note(name, index, records, failure.error_code)
     return failure
@@ -600,7 +521,7 @@ def _refused(
 def _failure(partition: Partition | None, index: int, error: Exception) -> PartitionProduceResult:
     """Return the partition's answer for the error that refused its batch."""
     code: ErrorCode = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
-    if isinstance(error, (_RefusedError, ApiError)):
+    if isinstance(error, (RefusedError, ApiError)):
         message = error.message
     else:
         message = str(error)
@@ -611,7 +532,7 @@ def _failure(partition: Partition | None, index: int, error: Exception) -> Parti
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition is not None:
         leader = (partition.leader_id, partition.leader_epoch)
     log_start_offset = -1
-    if partition is not None and not isinstance(error, _RefusedError) and code not in _WITHOUT_LOG_START:
+    if partition is not None and not isinstance(error, RefusedError) and code not in _WITHOUT_LOG_START:
         log_start_offset = partition.log.log_start_offset
     return PartitionProduceResult(
         index,
@@ -629,7 +550,7 @@ def _appended(index: int, info: LogAppendInfo) -> PartitionProduceResult:
     return PartitionProduceResult._make(fields)
 
 
-def _reply(parts: "ProduceParts", context: RequestContext, answers: list[Answer]) -> bytes:
+def _reply(parts: ProduceParts, context: RequestContext, answers: list[Answer]) -> bytes:
     throttle = parts.throttle
     if len(answers) == 1 and not throttle.is_active:
         ((name, result),) = answers
@@ -653,20 +574,8 @@ def _reply(parts: "ProduceParts", context: RequestContext, answers: list[Answer]
         context.api_version,
         topics,
         throttle_time_ms=throttle_ms(throttle, context) if throttle.is_active else 0,
-        node_endpoints=node_endpoints(parts.cache, context, leaders) if leaders else (),
+        node_endpoints=node_endpoints(parts.cache, context.listener, leaders) if leaders else (),
     )
-
-
-def node_endpoints(
-    cache: MetadataCache, context: RequestContext, leaders: set[int]
-) -> tuple[NodeEndpoint, ...]:
-    """Return the endpoints of brokers on the client's listener (KIP-951)."""
-    endpoints: list[NodeEndpoint] = []
-    for broker_id in sorted(leaders):
-        endpoint = cache.endpoint(broker_id, context.listener)
-        if endpoint is not None:
-            endpoints.append(NodeEndpoint(endpoint.id, endpoint.host, endpoint.port, endpoint.rack))
-    return tuple(endpoints)
 
 
 def _close_on_error(context: RequestContext, answers: list[Answer]) -> None:
@@ -680,7 +589,7 @@ def _close_on_error(context: RequestContext, answers: list[Answer]) -> None:
 
 
 def _wait(
-    parts: "ProduceParts",
+    parts: ProduceParts,
     context: RequestContext,
     timeout_ms: int,
     answers: list[Answer],
