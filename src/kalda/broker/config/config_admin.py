@@ -159,7 +159,7 @@ class ConfigAdmin:
     def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
         if entity_type == "topics":
             return self._config_store.topic_overrides(entity_name)
-        if entity_type in {CLIENT_METRICS, GROUPS}:
+        if entity_type != "brokers":
             return self._config_store.entity(entity_type, entity_name)
         is_default = entity_name == paths.DEFAULT_ENTITY
         return self._config.dynamic_default if is_default else self._config.dynamic_broker
@@ -208,7 +208,7 @@ class ConfigAdmin:
     def _put_in_force(self, entity_type: str, entity_name: str, settings: Mapping[str, str]) -> None:
         if entity_type == "topics":
             self._config_store.set_topic(entity_name, settings)
-        elif entity_type in {CLIENT_METRICS, GROUPS}:
+        elif entity_type != "brokers":
             self._config_store.set_entity(entity_type, entity_name, settings)
         elif entity_name == paths.DEFAULT_ENTITY:
             self._config_store.set_broker_default(settings)

@@ -9,10 +9,11 @@ from kalda.common.config_def import ConfigError
 from kalda.common.sanitizer import desanitize
 from kalda.settings import BrokerConfig
 
+_NOTHING: Final[Mapping[str, str]] = {}
+
 
 class StoredGroupTimes:
-    """Implements `GroupTimes` with the settings in force. A heartbeat of a group without settings costs one
-    look-up more than without this class."""
+    """Implements `GroupTimes` with the settings in force."""
 
     def __init__(self, config: BrokerConfig, store: ConfigStore) -> None:
         self._config: Final = config
@@ -21,28 +22,22 @@ class StoredGroupTimes:
 
     def session_timeout_ms(self, group_id: str) -> int:
         """Return how long a member stays in a group without a heartbeat, in milliseconds."""
-        if group_id in self._overrides:
-            return self._value("consumer.session.timeout.ms", group_id)
-        return self._config.group_consumer_session_timeout_ms
+        return self._value("consumer.session.timeout.ms", group_id)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """Return the heartbeat interval that the members of a group are given, in milliseconds."""
-        if group_id in self._overrides:
-            return self._value("consumer.heartbeat.interval.ms", group_id)
-        return self._config.group_consumer_heartbeat_interval_ms
+        return self._value("consumer.heartbeat.interval.ms", group_id)
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """Return the least time between two target assignments of a group, in milliseconds (KIP-1263)."""
-        if group_id in self._overrides:
-            return self._value("consumer.assignment.interval.ms", group_id)
-        return self._config.group_consumer_assignment_interval_ms
+        return self._value("consumer.assignment.interval.ms", group_id)
 
     def _value(self, name: str, group_id: str) -> int:
         try:
-            return self._config.groups.value(name, self._overrides[group_id])
+            return self._config.groups.value(name, self._overrides.get(group_id, _NOTHING))
         except ConfigError:
             # The znode was written by hand.
-            return self._config.groups.value(name, {})
+            return self._config.groups.value(name, _NOTHING)
 
     def _on_change(self, entity_type: str, name: str, settings: Mapping[str, str]) -> None:
         if entity_type != GROUPS:

@@ -8,7 +8,7 @@ from kalda.common.config_def import ConfigKey
 from kalda.security.zookeeper.client_security import SETTINGS as CLIENT_SETTINGS
 from kalda.security.zookeeper.login_file import LOGIN_FILE
 from kalda.settings import BrokerConfig
-from kalda.settings.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.settings.definitions import GROUP_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.settings.definitions.passwords import PasswordEncoderConfig
 from kalda.settings.definitions.sasl import SaslConfig
 from kalda.settings.definitions.tls import TlsConfig
@@ -37,12 +37,13 @@ def sources(folder: str, *, but: str) -> str:
 
 
 def test_every_attribute_of_the_brokers_settings_is_read() -> None:
-    """By name, as the default of a topic's setting, or by `BrokerConfig` itself."""
+    """By name, as the default of a topic's or a group's setting, or by `BrokerConfig` itself."""
     code = sources("broker", but="broker/config/") + sources("coordinator", but="config.py")
     code += (SOURCE / "coordinator/group/consumer/consumer_group_config.py").read_text(encoding="utf-8")
     defaults = {
         name for key in TOPIC_CONFIG if has_effect(key) for name, _ in TOPIC_SYNONYMS.get(key.name, ())
     }
+    defaults |= set(GROUP_SYNONYMS.values())
     elsewhere = {
         *(f"group.consumer.{bound}.assignment.interval.ms" for bound in ("min", "max")),
         *(f"group.consumer.{bound}.heartbeat.interval.ms" for bound in ("min", "max")),
