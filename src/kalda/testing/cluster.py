@@ -21,7 +21,13 @@ from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.settings import BrokerConfig
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
-from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
+from kalda.testing.cluster_threads import (
+    BrokerThread,
+    ClusterError,
+    CoordinatorThread,
+    MemberThread,
+    cluster_of_this_thread,
+)
 from kalda.testing.process import free_ports
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zookeeper.server.config import ZooKeeperConfig
@@ -34,16 +40,19 @@ _POLL_SECONDS: Final = 0.01
 
 
 class _Violations(logging.Handler):
-    """Collects the violated invariants that brokers of this process log."""
+    """Collects the violated invariants that the brokers of a cluster log."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: "Cluster") -> None:
         super().__init__()
+        self._cluster: Final = cluster
         self.found: Final[list[str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message if the record shows an `AssertionError`."""
+        """Keep the message if the record shows an `AssertionError`, unless it is another cluster's."""
         if record.exc_info is not None and isinstance(record.exc_info[1], AssertionError):
-            self.found.append(str(record.exc_info[1]))
+            cluster = cluster_of_this_thread()
+            if cluster is None or cluster is self._cluster:
+                self.found.append(str(record.exc_info[1]))
 
 
 @public
@@ -108,7 +117,7 @@ class Cluster(ClientConfigs):
         invariants.enable_by_default()
         self._security: Final = security
         self._brokers: Final = brokers
-        self._violations: Final = _Violations()
+        self._violations: Final = _Violations(self)
         self._settings: Final = dict(settings or {})
         self._racks: Final = racks
         self._start_timeout_seconds: Final = start_timeout_seconds
@@ -160,16 +169,11 @@ class Cluster(ClientConfigs):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # A controlled shutdown would only take time: the data is removed, or left as after a crash.
-        failures = {
-            member: thread.failure for member, thread in self._members.items() if thread.failure is not None
-        }
+        failures = self._failures()
         self._kill_all()
         logging.getLogger("kalda").removeHandler(self._violations)
-        if self._violations.found and error is None:
-            raise ClusterError(f"an invariant was violated: {self._violations.found[0]}")
-        if failures and error is None:
-            names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
-            raise ClusterError(f"these members failed by themselves: {names}")
+        if error is None:
+            self._raise_for(failures)
 
     async def __aenter__(self) -> Self:
         """Start everything; see `__enter__`."""
@@ -280,6 +284,14 @@ class Cluster(ClientConfigs):
                 raise ClusterError(f"waited {timeout_seconds:g} s in vain for {what}")
             time.sleep(_POLL_SECONDS)
 
+    def check(self) -> None:
+        """Raise where the end of the ``with`` block would; the cluster goes on.
+
+        Raises:
+            ClusterError: a member failed by itself, or a broker logged a violated invariant.
+        """
+        self._raise_for(self._failures())
+
     # Operations.
 
     def start(self, broker_id: int) -> None:
@@ -385,6 +397,7 @@ class Cluster(ClientConfigs):
             self.secured if COORDINATOR not in self._members else None,
         )
         self._members[COORDINATOR] = coordinator
+        coordinator.cluster = self
         coordinator.begin()
         coordinator.wait_ready(self._start_timeout_seconds)
 
@@ -422,6 +435,18 @@ class Cluster(ClientConfigs):
 
     # Internals.
 
+    def _failures(self) -> dict[Member, BaseException]:
+        return {
+            member: thread.failure for member, thread in self._members.items() if thread.failure is not None
+        }
+
+    def _raise_for(self, failures: Mapping[Member, BaseException]) -> None:
+        if self._violations.found:
+            raise ClusterError(f"an invariant was violated: {self._violations.found[0]}")
+        if failures:
+            names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
+            raise ClusterError(f"these members failed by themselves: {names}")
+
     def _start(self, broker_ids: Collection[int]) -> None:
         for broker_id in broker_ids:
             self._known(broker_id)
@@ -431,6 +456,7 @@ class Cluster(ClientConfigs):
         ]
         for broker_id, thread in zip(broker_ids, threads, strict=True):
             self._members[broker_id] = thread
+            thread.cluster = self
             thread.begin()
         for thread in threads:
             thread.wait_ready(self._start_timeout_seconds)
@@ -480,7 +506,8 @@ class Cluster(ClientConfigs):
             raise ClusterError(f"{_title(member)} runs already")
 
     def _kill_all(self) -> None:
-        for thread in self._members.values():
+        # The coordination server was started first and ends last: brokers without it would reconnect.
+        for thread in reversed(self._members.values()):
             if thread.is_running:
                 thread.kill()
         if self._temporary is not None:
