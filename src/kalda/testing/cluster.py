@@ -73,8 +73,9 @@ class Cluster(ClientConfigs):
         ```
 
     Some settings differ from Kafka's defaults so that tests are quick: ``zookeeper.session.timeout.ms`` is
-    3000, ``group.initial.rebalance.delay.ms`` and ``group.consumer.assignment.interval.ms`` are 0, and the
-    replication factors of the internal topics fit the number of brokers. `settings` wins over all of them.
+    3000, ``group.initial.rebalance.delay.ms``, ``group.consumer.assignment.interval.ms`` and
+    ``kalda.busy.poll.us`` are 0, and the replication factors of the internal topics fit the number of
+    brokers. `settings` wins over all of them.
 
     Args:
         brokers: How many brokers to run, at least 1.
@@ -469,6 +470,8 @@ class Cluster(ClientConfigs):
             "log.dirs": ",".join(map(str, self.log_directories_of(broker_id))),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+            # A broker that polls would hold the interpreter that the test and the other brokers need.
+            "kalda.busy.poll.us": "0",
             **small_cluster_settings(self._brokers),
             **({} if secured is None else secured.settings()),
             **self._settings,

@@ -31,6 +31,10 @@ TAKE_SECONDS_MAX: Final = 120.0
 
 _CLOSE_SECONDS_MAX: Final = 60.0
 
+_SETTINGS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
+"""The first group and the first transaction of a cluster wait for the partitions of an internal topic. Kafka's
+50 of each take longer to make than a test takes."""
+
 
 class PoolClosedError(RuntimeError):
     """The pool was closed while a test waited for a cluster."""
@@ -208,7 +212,7 @@ class ClusterPool:
         try:
             cluster = KafkaCluster(
                 brokers=spec.brokers,
-                settings=spec.broker_settings,
+                settings={**_SETTINGS, **spec.broker_settings},
                 security=security,
                 directory=self._directory.path / f"cluster-{self._made}",
             )
