@@ -80,7 +80,7 @@ def _count(data: bytes, position: int, out: bytearray) -> tuple[int, int]:
 
 def _name(data: bytes, position: int, out: bytearray, rename: Rename) -> int:
     (size,) = _INT16.unpack_from(data, position)
-    end = position + 2 + size
+    end: int = position + 2 + size
     if size < 0 or end > len(data):
         raise _OtherProtocolError
     renamed = rename(data[position + 2 : end])
@@ -94,7 +94,7 @@ def _name(data: bytes, position: int, out: bytearray, rename: Rename) -> int:
 def _copy_bytes(data: bytes, position: int, out: bytearray) -> int:
     """Copy nullable bytes."""
     (size,) = _INT32.unpack_from(data, position)
-    end = position + 4 + max(0, size)
+    end: int = position + 4 + max(0, size)
     if size < -1 or end > len(data):
         raise _OtherProtocolError
     out += data[position:end]

@@ -246,7 +246,9 @@ def fetch_response(space: Namespace, chunks: Sequence[Chunk], version: int) -> l
 
     def next_reader(position: int) -> _Reader:
         chunk = left.pop()
-        assert isinstance(chunk, (bytes, bytearray, memoryview)), f"a response with {chunk!r} between its records"
+        assert isinstance(chunk, (bytes, bytearray, memoryview)), (
+            f"a response with {chunk!r} between its records"
+        )
         return _Reader(memoryview(bytearray(chunk)), position, flexible)
 
     def finish() -> None:

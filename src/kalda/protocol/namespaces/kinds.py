@@ -268,7 +268,7 @@ class Pattern(NameKind):
 
 
 def _head(space: Namespace) -> str:
-    return f"{space.prefix[:-1]}\\.(?:"
+    return f"{space.prefix}(?:"
 
 
 _ANCHOR: Final = "(?:)"

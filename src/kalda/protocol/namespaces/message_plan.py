@@ -48,12 +48,11 @@ def _steps(api_key: ApiKey | None, is_request: bool, version: int) -> tuple[_Ste
     names, api = names_of(api_key), spec(api_key)
     assert names is not None, f"{api_key.title} is refused"
     paths = names.request if is_request else names.response
-    found = _level(
+    return _level(
         api.request_class if is_request else api.response_class,
         [(path.split("."), kind) for path, kind in paths.items()],
         version,
     )
-    return found
 
 
 def _level(struct_class: Any, paths: list[tuple[list[str], NameKind]], version: int) -> tuple[_Step, ...]:
@@ -103,7 +102,9 @@ def _plain(space: Namespace, topics: TopicNames, struct: Struct, steps: tuple[_S
             setattr(struct, attribute, [each for each in found if each is not FOREIGN])
         elif is_array:
             kept = [each for each in value if _plain(space, topics, each, inner)]
-            if len(kept) < len(value) and any(step.kind is not None and step.kind.is_of_whole for step in inner):
+            if len(kept) < len(value) and any(
+                step.kind is not None and step.kind.is_of_whole for step in inner
+            ):
                 return False
             setattr(struct, attribute, kept)
         elif not _plain(space, topics, value, inner):

@@ -130,9 +130,7 @@ _NAMES: Final[Mapping[ApiKey, Names]] = {
     ApiKey.LIST_GROUPS: Names(_NONE, {"groups[].group_id": GROUP_OR_EMPTY}),
     ApiKey.SASL_HANDSHAKE: Names(_NONE, _NONE),
     ApiKey.API_VERSIONS: Names(_NONE, _NONE),
-    ApiKey.CREATE_TOPICS: Names(
-        _TOPICS, {**_TOPICS_BY_NAME_OR_ID, "topics[].error_message": TEXT}
-    ),
+    ApiKey.CREATE_TOPICS: Names(_TOPICS, {**_TOPICS_BY_NAME_OR_ID, "topics[].error_message": TEXT}),
     ApiKey.DELETE_TOPICS: Names(
         {"topics[].name": TOPIC, "topics[].topic_id": TOPIC_ID, "topic_names[]": TOPIC},
         {

@@ -5,10 +5,20 @@ response comes, whose names are translated too.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kalda.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kalda.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from kalda.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from kalda.protocol.namespaces.kinds import (
     ACL_RESOURCE,
     ANY_PATTERN,
@@ -19,15 +29,6 @@ from kalda.protocol.namespaces.kinds import (
     TopicNames,
 )
 from kalda.protocol.namespaces.namespace import Namespace
-from kalda.protocol.messages.delete_acls import (
-    DeleteAclsFilter,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
-from kalda.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from kalda.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
-from kalda.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from kalda.protocol.schema import Message
 
 
@@ -104,7 +105,11 @@ def _leave_out_not_needed(_: Namespace, __: Broker, response: ElectLeadersRespon
 
 def _widen(space: Namespace, _: Broker, request: DescribeAclsRequest, version: int) -> int:
     wanted = request.pattern_type_filter
-    if request.resource_name_filter is None and version >= 1 and wanted in (LITERAL_PATTERN, PREFIXED_PATTERN):
+    if (
+        request.resource_name_filter is None
+        and version >= 1
+        and wanted in (LITERAL_PATTERN, PREFIXED_PATTERN)
+    ):
         request.pattern_type_filter = ANY_PATTERN
     return wanted
 
@@ -116,12 +121,18 @@ def _narrow(_: Namespace, __: Broker, response: DescribeAclsResponse, wanted: ob
     ]
 
 
-def _one_by_one(space: Namespace, broker: Broker, request: DeleteAclsRequest, version: int) -> list[int] | None:
+def _one_by_one(
+    space: Namespace, broker: Broker, request: DeleteAclsRequest, version: int
+) -> list[int] | None:
     """Return how many filters stand for each one of the request."""
     counts, filters = [], []
     for each in request.filters:
         wanted = each.pattern_type_filter
-        if each.resource_name_filter is None and version >= 1 and wanted in (LITERAL_PATTERN, PREFIXED_PATTERN):
+        if (
+            each.resource_name_filter is None
+            and version >= 1
+            and wanted in (LITERAL_PATTERN, PREFIXED_PATTERN)
+        ):
             each.pattern_type_filter = ANY_PATTERN
         found = broker.matching_acls(each)
         if found is None:
@@ -182,8 +193,7 @@ def _together(_: Namespace, __: Broker, response: DeleteAclsResponse, counts: ob
         first = next(results, None)
         if first is None:
             break
-        for _ in range(count - 1):
-            another = next(results)
+        for another in islice(results, count - 1):
             first.matching_acls += another.matching_acls
             if not first.error_code:
                 first.error_code, first.error_message = another.error_code, another.error_message

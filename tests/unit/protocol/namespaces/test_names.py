@@ -78,7 +78,10 @@ def test_topics_groups_and_transactional_ids_are_those_of_apache(api_key: ApiKey
     """Apache's definitions say of each field whether it is a topic, a group or a transactional id."""
     names = names_of(api_key)
     assert names is not None
-    for message, listed in ((spec(api_key).request_class, names.request), (spec(api_key).response_class, names.response)):
+    for message, listed in (
+        (spec(api_key).request_class, names.request),
+        (spec(api_key).response_class, names.response),
+    ):
         definition = APACHE / f"{message.__name__}.json"
         if not definition.exists():
             continue
