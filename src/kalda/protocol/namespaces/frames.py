@@ -53,19 +53,20 @@ class _Reader:
 
     def count(self) -> int:
         """Read the length of an array; one of null is 0."""
-        if self._flexible:
-            count, self.position = read_uvarint(self.frame, self.position)
-            count -= 1
-        else:
-            (count,) = _INT32.unpack_from(self.frame, self.position)
-            self.position += 4
+        count = self.size()
         if count > self.end - self.position:
             raise ProtocolError(f"an array of {count} elements in {self.end - self.position} bytes")
-        return max(0, count)
+        return count
 
     def size(self) -> int:
-        """Read the size of bytes or of records; null has none."""
-        return self.count()
+        """Read the size of records, which may be elsewhere; null has none."""
+        if self._flexible:
+            size, self.position = read_uvarint(self.frame, self.position)
+            size -= 1
+        else:
+            (size,) = _INT32.unpack_from(self.frame, self.position)
+            self.position += 4
+        return max(0, size)
 
     def rename(self, rename: Callable[[bytes], bytes]) -> None:
         """Put another name in the place of the one at hand; null stays."""
