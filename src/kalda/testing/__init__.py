@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kalda.testing.cluster_threads import ClusterError
     from kalda.testing.kafka import AsyncView, Kafka, KafkaCluster
     from kalda.testing.kafka_factory import KafkaFactory
+    from kalda.testing.namespace import Namespace
     from kalda.testing.process import KaldaProcess, KaldaProcessError
     from kalda.testing.process_cluster import BrokerProcess, ProcessCluster, ZooKeeperProcess
     from kalda.testing.security import Security
@@ -33,6 +34,7 @@ __all__ = [
     "KafkaFactory",
     "KaldaProcess",
     "KaldaProcessError",
+    "Namespace",
     "ProcessCluster",
     "Security",
     "ZooKeeperProcess",
@@ -48,6 +50,7 @@ _MODULES: Final = {
     "KafkaFactory": "kalda.testing.kafka_factory",
     "KaldaProcess": "kalda.testing.process",
     "KaldaProcessError": "kalda.testing.process",
+    "Namespace": "kalda.testing.namespace",
     "ProcessCluster": "kalda.testing.process_cluster",
     "Security": "kalda.testing.security",
     "ZooKeeperProcess": "kalda.testing.process_cluster",

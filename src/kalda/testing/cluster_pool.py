@@ -32,8 +32,8 @@ TAKE_SECONDS_MAX: Final = 120.0
 _CLOSE_SECONDS_MAX: Final = 60.0
 
 _SETTINGS: Final = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
-"""The first group and the first transaction of a cluster wait for the partitions of an internal topic. Kafka's
-50 of each take longer to make than a test takes."""
+"""A cluster's first group and first transaction wait for the partitions of an internal topic. Kafka's 50 of
+each take longer to make than a test takes."""
 
 
 class PoolClosedError(RuntimeError):
@@ -46,6 +46,7 @@ class _Shared:
     def __init__(self, future: "Future[KafkaCluster]") -> None:
         self.future: Final = future
         self.users = 0
+        self.is_discarded = False
 
 
 class ClusterPool:
@@ -53,10 +54,11 @@ class ClusterPool:
 
     def __init__(self) -> None:
         self._directory: Final = GuardedDirectory("kalda-pytest-")
-        self._condition: Final = threading.Condition()
+        self._condition: Final = threading.Condition()  # with a reentrant lock
         self._jobs: Final[deque[Callable[[], None]]] = deque()
         self._ready: Final[OrderedDict[ClusterSpec, Future[KafkaCluster]]] = OrderedDict()
         self._shared: Final[OrderedDict[ClusterSpec, _Shared]] = OrderedDict()
+        self._leased: Final[dict[KafkaCluster, _Shared]] = {}
         self._live: Final[set[KafkaCluster]] = set()
         self._waiting: Final[set[Future[KafkaCluster]]] = set()
         """Those whose start has not begun."""
@@ -97,21 +99,38 @@ class ClusterPool:
             shared = self._shared_of(spec)
             shared.users += 1
         try:
-            return self._wait(shared.future)
+            cluster = self._wait(shared.future)
         except BaseException:
             with self._condition:
                 shared.users -= 1
-                # The next test tries again.
-                if self._shared.get(spec) is shared and not shared.users:
-                    del self._shared[spec]
+            # The next test tries again.
+            self.discard(spec)
             raise
-
-    def release(self, spec: ClusterSpec) -> None:
-        """End a test's use of a shared cluster, which stays for others."""
         with self._condition:
-            shared = self._shared.get(spec)
-            if shared is not None:
-                shared.users -= 1
+            self._leased[cluster] = shared
+        return cluster
+
+    def release(self, cluster: KafkaCluster) -> None:
+        """End a test's use of a shared cluster, which stays for others unless it was discarded."""
+        with self._condition:
+            shared = self._leased[cluster]
+            shared.users -= 1
+            if shared.users:
+                return
+            del self._leased[cluster]
+        if shared.is_discarded:
+            self.give_back(cluster)
+
+    def discard(self, spec: ClusterSpec) -> None:
+        """Give nobody the present shared cluster of a spec any more; it ends when no test uses it."""
+        with self._condition:
+            shared = self._shared.pop(spec, None)
+            if shared is None:
+                return
+            shared.is_discarded = True
+            if not shared.users:
+                self._jobs.append(lambda: self._end_unused(shared.future))
+                self._condition.notify()
 
     def take(self, spec: ClusterSpec) -> KafkaCluster:
         """Return a cluster for one test, waiting until it serves; `give_back` must follow.
@@ -163,8 +182,7 @@ class ClusterPool:
             return shared
         unused = [each for each, known in self._shared.items() if not known.users]
         if len(unused) >= SHARED_MAX:
-            old = self._shared.pop(unused[0]).future
-            self._jobs.append(lambda: self._end_unused(old))
+            self.discard(unused[0])
         shared = self._shared[spec] = _Shared(self._start(spec, is_urgent=True))
         return shared
 

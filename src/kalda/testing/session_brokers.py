@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from kalda.testing.broker_logs import BrokerLogs
 from kalda.testing.cluster_pool import ClusterPool
+from kalda.testing.cluster_threads import ClusterError
 from kalda.testing.failure_report import report_of
 from kalda.testing.kafka import Kafka, KafkaCluster, KafkaFacilities, RunningTest
 from kalda.testing.kafka_mark import ClusterSpec, KafkaMark
@@ -34,8 +35,8 @@ class SessionBrokers:
         self.logs.install()
 
     def prepare_kafka(self, spec: ClusterSpec) -> None:
-        """Start the cluster of a test that will come, in the background."""
-        self._pool.prepare_fresh(spec)
+        """Start the shared cluster of a test that will come, in the background."""
+        self._pool.prepare_shared(spec)
 
     def prepare_cluster(self, spec: ClusterSpec) -> None:
         """Start a cluster for a test that will come, in the background."""
@@ -43,14 +44,21 @@ class SessionBrokers:
 
     @contextmanager
     def kafka_for(self, mark: KafkaMark, test: RunningTest | None = None) -> Iterator[Kafka]:
-        """Give what a mark asks for, for the block."""
-        cluster = self._pool.take(mark.cluster)
+        """Give what a mark asks for, for the block: a namespace of a shared cluster."""
+        cluster = self._pool.lease(mark.cluster)
         try:
-            with self._used(Kafka(cluster, mark.cluster.brokers), cluster, test) as kafka:
+            with (
+                cluster.namespace() as namespace,
+                self._used(Kafka(namespace, mark.cluster.brokers), cluster, test) as kafka,
+            ):
                 yield kafka
             cluster.check()
+        except ClusterError:
+            # The tests that follow get another one.
+            self._pool.discard(mark.cluster)
+            raise
         finally:
-            self._pool.give_back(cluster)
+            self._pool.release(cluster)
 
     @contextmanager
     def cluster_for(self, mark: KafkaMark, test: RunningTest | None = None) -> Iterator[KafkaCluster]:
