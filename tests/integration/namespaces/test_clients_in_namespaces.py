@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import aiokafka
 import aiokafka.admin
@@ -56,7 +56,7 @@ def in_both(spaces: tuple[Namespace, Namespace], story: Callable[[str, bytes], S
 
 
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
-def test_kalda(spaces: tuple[Namespace, Namespace], group_protocol: str) -> None:
+def test_kalda(spaces: tuple[Namespace, Namespace], group_protocol: Literal["classic", "consumer"]) -> None:
     """Our own clients, with a transaction and both protocols of groups."""
 
     def story(bootstrap: str, mark: bytes) -> Seen:
@@ -69,7 +69,7 @@ def test_kalda(spaces: tuple[Namespace, Namespace], group_protocol: str) -> None
                         producer.send("orders", value=b"%s-%d" % (mark, number), partition=number % 2)
                 assert ["writer"] == list(admin.describe_transactions(["writer"]))
                 assert ["writer"] == [each.transactional_id for each in admin.list_transactions().all()]
-            values: list[bytes] = []
+            values: list[bytes | None] = []
             with Consumer(
                 "orders",
                 bootstrap_servers=bootstrap,

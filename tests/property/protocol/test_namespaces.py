@@ -139,8 +139,15 @@ def test_frames_of_responses_are_translated_as_messages_are(
     else:
         chunks = split(response, whole, head, version) if is_split else [whole]
         translated = frames.fetch_response(SPACE, chunks, version)
-        found = b"".join(each if isinstance(each, (bytes, memoryview)) else each.data for each in translated)
+        found = b"".join(
+            each.data if isinstance(each, FileRecords) else bytes_of(each) for each in translated
+        )
     assert frame([head, codec.encode(expected, version)]) == found
+
+
+def bytes_of(chunk: frames.Chunk) -> bytes:
+    assert isinstance(chunk, (bytes, bytearray, memoryview)), chunk
+    return bytes(chunk)
 
 
 class FileRecords:
@@ -156,7 +163,7 @@ def split(response: FetchResponse, whole: bytes, head: bytes, version: int) -> l
     for topic in response.responses:
         for partition in topic.partitions:
             if partition.records:
-                partition.records = FileRecords(bytes(partition.records))
+                partition.records = FileRecords(bytes_of(partition.records))
     chunks = codec.encode_chunks(response, version)
     first = chunks[0] if chunks and isinstance(chunks[0], bytes) else b""
     return [whole[:4] + head + first, *chunks[1 if first else 0 :]]
