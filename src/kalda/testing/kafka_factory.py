@@ -6,7 +6,7 @@ from typing import Final
 
 from kalda.common.public import public_in
 from kalda.testing.kafka import Kafka, KafkaCluster
-from kalda.testing.kafka_mark import mark_of
+from kalda.testing.kafka_mark import spec_of
 from kalda.testing.security import Security
 from kalda.testing.session_brokers import SessionBrokers
 
@@ -37,7 +37,6 @@ class KafkaFactory:
         settings: Mapping[str, str | int | float | bool] | None = None,
         security: str | Security | None = None,
         as_version: str | None = None,
-        faults: object = None,
     ) -> Iterator[Kafka]:
         """Give a part of a shared cluster for the block; the arguments are those of the mark.
 
@@ -45,9 +44,7 @@ class KafkaFactory:
             ValueError: an argument or a setting is not allowed.
             ClusterError: the cluster does not start.
         """
-        with self._brokers.kafka_for(
-            mark_of(_options(brokers, settings, security, as_version, faults))
-        ) as kafka:
+        with self._brokers.kafka_for(spec_of(_options(brokers, settings, security, as_version))) as kafka:
             yield kafka
 
     @contextmanager
@@ -58,7 +55,6 @@ class KafkaFactory:
         settings: Mapping[str, str | int | float | bool] | None = None,
         security: str | Security | None = None,
         as_version: str | None = None,
-        faults: object = None,
     ) -> Iterator[KafkaCluster]:
         """Give brokers of its own for the block; the arguments are those of the mark.
 
@@ -66,9 +62,7 @@ class KafkaFactory:
             ValueError: an argument or a setting is not allowed.
             ClusterError: the cluster does not start.
         """
-        with self._brokers.cluster_for(
-            mark_of(_options(brokers, settings, security, as_version, faults))
-        ) as cluster:
+        with self._brokers.cluster_for(spec_of(_options(brokers, settings, security, as_version))) as cluster:
             yield cluster
 
 
@@ -77,12 +71,10 @@ def _options(
     settings: Mapping[str, str | int | float | bool] | None,
     security: str | Security | None,
     as_version: str | None,
-    faults: object,
 ) -> dict[str, object]:
     return {
         "brokers": brokers,
         "settings": settings,
         "security": security,
         "as_version": as_version,
-        "faults": faults,
     }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 BROKERS_MAX: Final = 16
 """All brokers of a test share one interpreter; more than this only slows the test down."""
 
-_OPTIONS: Final = ("brokers", "settings", "security", "as_version", "faults")
+_OPTIONS: Final = ("brokers", "settings", "security", "as_version")
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 
@@ -53,19 +53,11 @@ class ClusterSpec:
         return ", ".join(texts)
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaMark:
-    """What the marks of a test say together."""
+def read_marks(marks: Iterable[tuple[tuple[object, ...], Mapping[str, object]]]) -> ClusterSpec:
+    """Return which cluster the marks of a test ask for.
 
-    cluster: ClusterSpec
-    faults: object = None
-    """A plan as `kalda.faults` takes it; None for no faults."""
-
-
-def read_marks(marks: Iterable[tuple[tuple[object, ...], Mapping[str, object]]]) -> KafkaMark:
-    """Return what the marks of a test say, each given by its arguments, the nearest to the test first.
-
-    An option of a nearer mark replaces that of a farther one, such as a class's or a module's.
+    Each mark is given by its arguments, the nearest to the test first. An option of a nearer mark replaces
+    that of a farther one, such as a class's or a module's.
 
     Raises:
         KafkaMarkError: an option is unknown, or a value is not allowed.
@@ -85,24 +77,23 @@ def read_marks(marks: Iterable[tuple[tuple[object, ...], Mapping[str, object]]])
                     f"@pytest.mark.kafka has no option {name!r}, only {', '.join(_OPTIONS)}{hint}"
                 )
         options = {**keywords, **options}
-    return mark_of(options)
+    return spec_of(options)
 
 
-def mark_of(options: Mapping[str, object]) -> KafkaMark:
-    """Return what known options say.
+def spec_of(options: Mapping[str, object]) -> ClusterSpec:
+    """Return which cluster known options ask for.
 
     Raises:
         KafkaMarkError: a value is not allowed.
     """
     protocol, security = _security(options.get("security"))
-    spec = ClusterSpec(
+    return ClusterSpec(
         brokers=_brokers(options.get("brokers", 1)),
         settings=_settings(options.get("settings")),
         protocol=protocol,
         security=security,
         as_version=_as_version(options.get("as_version")),
     )
-    return KafkaMark(spec, options.get("faults"))
 
 
 def _brokers(value: object) -> int:

@@ -10,7 +10,7 @@ from kalda.testing.cluster_pool import ClusterPool
 from kalda.testing.cluster_threads import ClusterError
 from kalda.testing.failure_report import report_of
 from kalda.testing.kafka import Kafka, KafkaCluster, KafkaFacilities, RunningTest
-from kalda.testing.kafka_mark import ClusterSpec, KafkaMark
+from kalda.testing.kafka_mark import ClusterSpec
 
 _F = TypeVar("_F", bound=KafkaFacilities)
 
@@ -43,27 +43,27 @@ class SessionBrokers:
         self._pool.prepare_fresh(spec)
 
     @contextmanager
-    def kafka_for(self, mark: KafkaMark, test: RunningTest | None = None) -> Iterator[Kafka]:
-        """Give what a mark asks for, for the block: a namespace of a shared cluster."""
-        cluster = self._pool.lease(mark.cluster)
+    def kafka_for(self, spec: ClusterSpec, test: RunningTest | None = None) -> Iterator[Kafka]:
+        """Give what a spec asks for, for the block: a namespace of a shared cluster."""
+        cluster = self._pool.lease(spec)
         try:
             with (
                 cluster.namespace() as namespace,
-                self._used(Kafka(namespace, mark.cluster.brokers), cluster, test) as kafka,
+                self._used(Kafka(namespace, spec.brokers), cluster, test) as kafka,
             ):
                 yield kafka
             cluster.check()
         except ClusterError:
             # The tests that follow get another one.
-            self._pool.discard(mark.cluster)
+            self._pool.discard(spec)
             raise
         finally:
             self._pool.release(cluster)
 
     @contextmanager
-    def cluster_for(self, mark: KafkaMark, test: RunningTest | None = None) -> Iterator[KafkaCluster]:
-        """Give what a mark asks for, for the block."""
-        cluster = self._pool.take(mark.cluster)
+    def cluster_for(self, spec: ClusterSpec, test: RunningTest | None = None) -> Iterator[KafkaCluster]:
+        """Give what a spec asks for, for the block."""
+        cluster = self._pool.take(spec)
         try:
             with self._used(cluster, cluster, test):
                 yield cluster

@@ -5,41 +5,39 @@ from collections.abc import Mapping
 import pytest
 
 from kalda.testing import Security
-from kalda.testing.kafka_mark import ClusterSpec, KafkaMarkError, mark_of, read_marks
+from kalda.testing.kafka_mark import ClusterSpec, KafkaMarkError, read_marks, spec_of
 
 
 def test_without_a_mark_a_test_has_one_open_broker() -> None:
-    assert ClusterSpec() == read_marks([]).cluster
+    assert ClusterSpec() == read_marks([])
 
 
 def test_a_nearer_mark_replaces_options_of_a_farther_one() -> None:
     """A class's mark holds for its tests, and a test's own mark changes some of it."""
     mark = read_marks([((), {"brokers": 3}), ((), {"brokers": 5, "as_version": "2.8"})])
 
-    assert ClusterSpec(brokers=3, as_version="2.8") == mark.cluster
+    assert ClusterSpec(brokers=3, as_version="2.8") == mark
 
 
 def test_settings_are_texts_and_equal_ones_share_a_cluster() -> None:
-    one = mark_of({"settings": {"num.partitions": 4, "auto.create.topics.enable": False}}).cluster
-    other = mark_of({"settings": {"auto.create.topics.enable": "false", "num.partitions": "4"}}).cluster
+    one = spec_of({"settings": {"num.partitions": 4, "auto.create.topics.enable": False}})
+    other = spec_of({"settings": {"auto.create.topics.enable": "false", "num.partitions": "4"}})
 
     assert {"num.partitions": "4", "auto.create.topics.enable": "false"} == one.broker_settings
     assert (one, hash(one)) == (other, hash(other))
 
 
 def test_a_release_is_a_setting_that_the_others_may_replace() -> None:
-    assert {"kalda.as.version": "2.8"} == mark_of({"as_version": "2.8"}).cluster.broker_settings
+    assert {"kalda.as.version": "2.8"} == spec_of({"as_version": "2.8"}).broker_settings
 
 
 def test_security_is_a_protocol_or_an_object() -> None:
     security = Security(users=["alice"])
 
-    assert "SASL_SSL" == mark_of({"security": "sasl_ssl"}).cluster.protocol
-    assert None is mark_of({"security": "plaintext"}).cluster.protocol
-    assert security == mark_of({"security": security}).cluster.security
-    assert hash(mark_of({"security": security}).cluster) == hash(
-        mark_of({"security": Security(users=["alice"])}).cluster
-    )
+    assert "SASL_SSL" == spec_of({"security": "sasl_ssl"}).protocol
+    assert None is spec_of({"security": "plaintext"}).protocol
+    assert security == spec_of({"security": security}).security
+    assert hash(spec_of({"security": security})) == hash(spec_of({"security": Security(users=["alice"])}))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +68,6 @@ def test_options_are_given_by_name() -> None:
 
 def test_a_spec_reads_as_a_mark_does() -> None:
     """Messages about a cluster name it so."""
-    spec = mark_of({"brokers": 3, "settings": {"a": 1}, "security": "ssl", "as_version": "2.8"}).cluster
+    spec = spec_of({"brokers": 3, "settings": {"a": 1}, "security": "ssl", "as_version": "2.8"})
 
     assert "brokers=3, settings={'a': '1'}, security='ssl', as_version='2.8'" == str(spec)

@@ -8,7 +8,6 @@ from kalda.testing.record_matching import Record
 from kalda.testing.snapshots import check_snapshot, snapshot_text
 from tests.unit.testing.test_record_matching import record
 
-
 SNAPSHOT = """[
   {
     "partition": 0,
