@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeAlias
 
@@ -124,7 +124,7 @@ def processors() -> int:
 
 def run_many(
     schedules: Iterable[Schedule], run: Run, *, jobs: int, limits: Limits | None = None
-) -> Iterator[tuple[Schedule, Outcome] | None]:
+) -> Generator[tuple[Schedule, Outcome] | None, None, None]:
     """Carry schedules out in child processes and yield each with its outcome as it ends.
 
     None is yielded about once a second meanwhile, so that the caller can report progress or give up. Closing

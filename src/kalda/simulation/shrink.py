@@ -1,8 +1,8 @@
 """Makes the schedule of a failure as small as it can be: `Shrinker`.
 
 Delta debugging over the faults, then over the workloads, then over the time. A smaller schedule counts if it
-breaks the same rule. Messages arrive at other moments when a fault is left out, so a smaller schedule may fail
-to fail by chance; the result is minimal in the sense that no single step makes it smaller.
+breaks the same rule. Messages arrive at other moments when a fault is left out, so a smaller schedule may
+keep the rule by chance; the result is minimal in the sense that no single step makes it smaller.
 """
 
 from collections.abc import Callable, Iterable, Iterator
