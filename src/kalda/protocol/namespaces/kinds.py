@@ -275,7 +275,8 @@ _ANCHOR: Final = "(?:)"
 """Stands for a ``^``: behind a prefix it would never match, and in front of a whole name it says nothing."""
 
 _PIECES: Final = re.compile(
-    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:[^:\]]*:\]|[^\]\\])*\]|\((?:\?[^:)>]*[:>])?|[\^|]|.", re.DOTALL
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:[^:\]]*:\]|[^\]\\])*\]|\(\?[a-zA-Z-]+\)|\((?:\?[^:)>]*[:>])?|[\^|]|.",
+    re.DOTALL,
 )
 
 
@@ -292,7 +293,8 @@ def _without_anchors(regex: str) -> str:
             out.append(_ANCHOR)
             continue
         out.append(piece)
-        begins = piece == "|" or piece.startswith("(")
+        # Flags match nothing.
+        begins = piece == "|" or (piece.startswith("(") and (begins or not piece.endswith(")")))
     return "".join(out)
 
 
