@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import ConfigStore
@@ -43,6 +43,7 @@ from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
 from kalda.faults.state import Faults
+from kalda.net.frame_filters import FrameFilter
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.runtime.network import address_text
 from kalda.runtime.runtime import Runtime
@@ -53,6 +54,9 @@ from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_manager import LogManager
 from kalda.zookeeper.port import SessionState, ZooKeeperClient
+
+if TYPE_CHECKING:
+    from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
 
 logger: Final = logging.getLogger(__name__)
 
@@ -92,6 +96,7 @@ class BrokerServer:
         self._runtime: Final = runtime
         self._cluster_store: Final = ClusterStore(zookeeper, runtime.clock, runtime.random)
         self._parts: BrokerParts | None = None
+        self._namespaces: BrokerNamespaces | None = None
         self.is_zookeeper_silent = False
         """Whether ZooKeeper did not answer while the broker stopped; its session is best abandoned."""
 
@@ -107,6 +112,16 @@ class BrokerServer:
         return self.parts.services
 
     @property
+    def namespaces(self) -> "BrokerNamespaces":
+        """The namespaces of this broker, to open and to close, from the start on."""
+        if self._namespaces is None:
+            # Imported here: only brokers of tests have namespaces.
+            from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
+
+            self._namespaces = BrokerNamespaces(self.services, self.parts.server, self._runtime.network)
+        return self._namespaces
+
+    @property
     def bootstrap(self) -> str:
         """The first advertised address for clients, ``host:port``; known after `start`."""
         control_plane = self._config.control_plane_listener_name
@@ -119,15 +134,17 @@ class BrokerServer:
         self._faults = faults
         if self._parts is None:
             return
+        filters = [] if faults is None else [self.fault_filter(faults)]
+        self.parts.server.set_outer_filters(filters)
+
+    def fault_filter(self, faults: Faults, prefix: str = "") -> FrameFilter:
+        """Return a filter of a listener that applies faults; `prefix` is that of a namespace's names."""
         # Imported only when needed: few brokers have faults.
-        from kalda.broker.requests.fault_filter import FaultFilter
+        from kalda.broker.requests.fault_filter import FaultFilter, PlainNames
         from kalda.broker.requests.handlers import HANDLERS
 
-        names = self.services.metadata_cache
-        filters = (
-            [FaultFilter(faults, HANDLERS, broker_id=self.services.broker_id, names=names)] if faults else []
-        )
-        self.parts.server.set_outer_filters(filters)
+        names = PlainNames(self.services.metadata_cache, prefix)
+        return FaultFilter(faults, HANDLERS, broker_id=self.services.broker_id, names=names)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.

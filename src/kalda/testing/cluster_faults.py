@@ -14,11 +14,12 @@ from kalda.common.overriding import override
 from kalda.faults import (
     BrokerEffect,
     BrokerFault,
+    FaultError,
     FaultPlan,
     LinkFault,
     RequestFault,
 )
-from kalda.faults.model import ALL
+from kalda.faults.model import ALL, COORDINATOR
 from kalda.faults.state import FaultState, RequestFacts
 from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.testing.cluster_files import DiskFault
@@ -58,6 +59,18 @@ class FaultyCluster(Protocol):
     def expire_session(self, broker_id: int) -> None:
         """End a broker's session."""
 
+    def start_coordinator(self) -> None:
+        """Start the coordination server that is down."""
+
+    def kill_coordinator(self) -> None:
+        """End the coordination server at once."""
+
+    def pause_coordinator(self) -> None:
+        """Suspend the coordination server."""
+
+    def resume_coordinator(self) -> None:
+        """Resume the coordination server."""
+
 
 class SharedFaultState(FaultState):
     """A state of faults that several brokers, each on its own thread, count in."""
@@ -70,6 +83,19 @@ class SharedFaultState(FaultState):
     def next(self, facts: RequestFacts) -> RequestFault | None:
         with self._lock:
             return super().next(facts)
+
+
+def check_plan(plan: FaultPlan) -> None:
+    """Check that a cluster of real brokers can carry a plan out.
+
+    Raises:
+        FaultError: it has a fault that only a simulation has.
+    """
+    for fault in plan.broker_faults:
+        if fault.effect.is_simulated_only:
+            raise FaultError(
+                f"{FaultPlan((fault,))}: only `kalda simulate` has the fault {fault.effect.value}"
+            )
 
 
 class ClusterFaults:
@@ -94,8 +120,10 @@ class ClusterFaults:
         """End the plan in force and begin another.
 
         Raises:
+            FaultError: the plan has a fault that only a simulation has.
             ClusterError: a broker does not exist, or is not in the state that a fault needs.
         """
+        check_plan(plan)
         with self._lock:
             self.end()
             self.requests = SharedFaultState(plan) if plan.request_faults else None
@@ -169,8 +197,21 @@ class ClusterFaults:
         self._add_undo(fault.for_ms, partial(self._network.remove_fault, fault))
 
     def _begin_broker(self, fault: BrokerFault) -> None:
+        if fault.broker == COORDINATOR:
+            self._begin_at_coordinator(fault)
+            return
         for broker_id in self._chosen(fault):
             self._begin_at(fault, broker_id)
+
+    def _begin_at_coordinator(self, fault: BrokerFault) -> None:
+        cluster = self._cluster
+        if fault.effect is BrokerEffect.PAUSE:
+            cluster.pause_coordinator()
+            self._add_undo(fault.for_ms, cluster.resume_coordinator)
+            return
+        cluster.kill_coordinator()
+        if fault.for_ms is not None:
+            self._at(fault.for_ms, cluster.start_coordinator)
 
     def _begin_at(self, fault: BrokerFault, broker_id: int) -> None:
         cluster = self._cluster

@@ -8,9 +8,10 @@ do has an effect. A pause blocks the member's loop.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from kalda.broker.server import BrokerServer
 from kalda.common.overriding import override
@@ -30,6 +31,8 @@ from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
 
 logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @public
@@ -65,6 +68,11 @@ class MemberThread:
     def is_running(self) -> bool:
         """Whether the member has not ended; a paused one is running."""
         return self._thread.is_alive()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the member has started and has not ended."""
+        return self._ready.is_set() and self.is_running
 
     @property
     def is_paused(self) -> bool:
@@ -213,6 +221,20 @@ class BrokerThread(MemberThread):
         """The broker, once it serves; other threads may read its state but not change it."""
         assert self._server is not None, f"{self.name} has not started"
         return self._server
+
+    def submit(self, call: Callable[[BrokerServer], Awaitable[T]]) -> "Future[T]":
+        """Call a function with the broker on the broker's loop, from another thread."""
+
+        async def run() -> T:
+            return await call(self.server)
+
+        self._is_begun.wait()
+        coroutine = run()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise ClusterError(f"{self.name} has ended already") from None
 
     def set_disk_fault(self, fault: DiskFault | None) -> None:
         """Let calls for the log directories fail, or succeed again."""

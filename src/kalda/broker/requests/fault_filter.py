@@ -14,6 +14,7 @@ from kalda.broker.requests.api import ApiHandler
 from kalda.broker.requests.produce_routes import RoutedRequest, has_header, producer_of, route
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.types import UUID
 from kalda.faults import RequestEffect, RequestFault
 from kalda.faults.messages import (
     TopicNames,
@@ -73,6 +74,25 @@ class _Note:
     refusal: Any = None
     """What is put into the response, where the request went on without it."""
     routed: RoutedRequest | None = None
+
+
+class PlainNames:
+    """The ids of the topics of a namespace, whose names have a prefix that its clients do not see."""
+
+    def __init__(self, names: TopicNames, prefix: str) -> None:
+        self._names: Final = names
+        self._prefix: Final = prefix
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """Return the name without the prefix; None for a topic outside of the namespace."""
+        name = self._names.topic_name(topic_id)
+        if name is None or not name.startswith(self._prefix):
+            return None
+        return name.removeprefix(self._prefix)
+
+    def topic_id(self, name: str) -> UUID:
+        """Return the id of a topic of the namespace."""
+        return self._names.topic_id(self._prefix + name)
 
 
 class FaultFilter:
