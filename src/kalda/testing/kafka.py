@@ -118,8 +118,8 @@ class KafkaFacilities(ClientConfigs):
         return AsyncView(self)
 
     @property
-    def _replicas(self) -> int:
-        """How many replicas a topic has unless a test says otherwise."""
+    def size(self) -> int:
+        """How many brokers there are, those that are down included."""
         raise NotImplementedError
 
     # Clients.
@@ -223,7 +223,7 @@ class KafkaFacilities(ClientConfigs):
         if name is None:
             self._opened.topics_made += 1
             name = f"topic-{self._opened.topics_made}"
-        replicas = self._replicas if replication_factor is None else replication_factor
+        replicas = min(_REPLICAS_MAX, self.size) if replication_factor is None else replication_factor
         self._admin().create_topics([NewTopic(name, partitions, replicas, config=config or {})])
         return name
 
@@ -558,8 +558,8 @@ class Kafka(KafkaFacilities):
 
     @property
     @override
-    def _replicas(self) -> int:
-        return min(_REPLICAS_MAX, self._brokers)
+    def size(self) -> int:
+        return self._brokers
 
 
 @public_in("kalda.testing")
@@ -584,8 +584,8 @@ class KafkaCluster(KafkaFacilities, Cluster):
 
     @property
     @override
-    def _replicas(self) -> int:
-        return min(_REPLICAS_MAX, self._brokers)
+    def size(self) -> int:
+        return self._brokers
 
 
 def transaction_lines(admin: Admin, listings: Iterable[TransactionListing]) -> list[str]:

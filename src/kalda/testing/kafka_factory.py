@@ -1,12 +1,13 @@
 """Makes a `Kafka` or a `KafkaCluster` for fixtures of every scope."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from kalda.common.public import public_in
+from kalda.faults import Fault, FaultPlan
 from kalda.testing.kafka import Kafka, KafkaCluster
-from kalda.testing.kafka_mark import spec_of
+from kalda.testing.kafka_mark import mark_of
 from kalda.testing.security import Security
 from kalda.testing.session_brokers import SessionBrokers
 
@@ -37,6 +38,7 @@ class KafkaFactory:
         settings: Mapping[str, str | int | float | bool] | None = None,
         security: str | Security | None = None,
         as_version: str | None = None,
+        faults: str | Fault | FaultPlan | Sequence[str | Fault] | None = None,
     ) -> Iterator[Kafka]:
         """Give a part of a shared cluster for the block; the arguments are those of the mark.
 
@@ -44,7 +46,9 @@ class KafkaFactory:
             ValueError: an argument or a setting is not allowed.
             ClusterError: the cluster does not start.
         """
-        with self._brokers.kafka_for(spec_of(_options(brokers, settings, security, as_version))) as kafka:
+        with self._brokers.kafka_for(
+            mark_of(_options(brokers, settings, security, as_version, faults))
+        ) as kafka:
             yield kafka
 
     @contextmanager
@@ -55,6 +59,7 @@ class KafkaFactory:
         settings: Mapping[str, str | int | float | bool] | None = None,
         security: str | Security | None = None,
         as_version: str | None = None,
+        faults: str | Fault | FaultPlan | Sequence[str | Fault] | None = None,
     ) -> Iterator[KafkaCluster]:
         """Give brokers of its own for the block; the arguments are those of the mark.
 
@@ -62,7 +67,9 @@ class KafkaFactory:
             ValueError: an argument or a setting is not allowed.
             ClusterError: the cluster does not start.
         """
-        with self._brokers.cluster_for(spec_of(_options(brokers, settings, security, as_version))) as cluster:
+        with self._brokers.cluster_for(
+            mark_of(_options(brokers, settings, security, as_version, faults))
+        ) as cluster:
             yield cluster
 
 
@@ -71,10 +78,12 @@ def _options(
     settings: Mapping[str, str | int | float | bool] | None,
     security: str | Security | None,
     as_version: str | None,
+    faults: object,
 ) -> dict[str, object]:
     return {
         "brokers": brokers,
         "settings": settings,
         "security": security,
         "as_version": as_version,
+        "faults": faults,
     }

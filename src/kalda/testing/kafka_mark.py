@@ -4,17 +4,20 @@ The module imports neither pytest nor a broker: marks are read for every test th
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from kalda.faults import Fault, FaultPlan
     from kalda.testing.security import Security
+
+    Faults: TypeAlias = str | Fault | FaultPlan | Sequence[str | Fault]
 
 BROKERS_MAX: Final = 16
 """All brokers of a test share one interpreter; more than this only slows the test down."""
 
-_OPTIONS: Final = ("brokers", "settings", "security", "as_version")
+_OPTIONS: Final = ("brokers", "settings", "security", "as_version", "faults")
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 
@@ -53,8 +56,17 @@ class ClusterSpec:
         return ", ".join(texts)
 
 
-def read_marks(marks: Iterable[tuple[tuple[object, ...], Mapping[str, object]]]) -> ClusterSpec:
-    """Return which cluster the marks of a test ask for.
+@dataclass(frozen=True, slots=True)
+class KafkaMark:
+    """What the marks of a test say together."""
+
+    cluster: ClusterSpec
+    faults: "Faults | None" = None
+    """A plan as `Cluster.apply_faults` takes it; None for no faults."""
+
+
+def read_marks(marks: Iterable[tuple[tuple[object, ...], Mapping[str, object]]]) -> KafkaMark:
+    """Return what the marks of a test ask for.
 
     Each mark is given by its arguments, the nearest to the test first. An option of a nearer mark replaces
     that of a farther one, such as a class's or a module's.
@@ -77,23 +89,24 @@ def read_marks(marks: Iterable[tuple[tuple[object, ...], Mapping[str, object]]])
                     f"@pytest.mark.kafka has no option {name!r}, only {', '.join(_OPTIONS)}{hint}"
                 )
         options = {**keywords, **options}
-    return spec_of(options)
+    return mark_of(options)
 
 
-def spec_of(options: Mapping[str, object]) -> ClusterSpec:
-    """Return which cluster known options ask for.
+def mark_of(options: Mapping[str, object]) -> KafkaMark:
+    """Return what known options ask for.
 
     Raises:
         KafkaMarkError: a value is not allowed.
     """
     protocol, security = _security(options.get("security"))
-    return ClusterSpec(
+    spec = ClusterSpec(
         brokers=_brokers(options.get("brokers", 1)),
         settings=_settings(options.get("settings")),
         protocol=protocol,
         security=security,
         as_version=_as_version(options.get("as_version")),
     )
+    return KafkaMark(spec, _faults(options.get("faults")))
 
 
 def _brokers(value: object) -> int:
@@ -146,3 +159,15 @@ def _as_version(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise KafkaMarkError(f'as_version={value!r}: write the release as a text, such as as_version="2.8"')
+
+
+def _faults(value: object) -> "Faults | None":
+    parts = value if isinstance(value, list | tuple) else [value]
+    # As with `Security`, the classes are not imported here.
+    if value is None or all(
+        isinstance(part, str) or type(part).__module__.startswith("kalda.faults") for part in parts
+    ):
+        return value  # type: ignore[return-value]  # checked above
+    raise KafkaMarkError(
+        f'faults={value!r}: write faults as texts, such as "produce:NOT_LEADER*2", or kalda.faults values'
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
-from kalda.testing.kafka_mark import ClusterSpec, KafkaMarkError, read_marks
+from kalda.testing.kafka_mark import KafkaMark, KafkaMarkError, read_marks
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,7 +30,7 @@ _FIXTURES: Final = ("kafka", "kafka_cluster", "kafka_factory")
 _SECTION: Final = "Kafka"
 _SNAPSHOTS: Final = "snapshots"
 _MARK: Final = (
-    "kafka(brokers=1, settings=None, security=None, as_version=None): "
+    "kafka(brokers=1, settings=None, security=None, as_version=None, faults=None): "
     "the cluster of the fixtures kafka and kafka_cluster."
 )
 
@@ -73,9 +73,9 @@ class _Session:
         # What is wrong is an error of the test's fixture, not of the session.
         with contextlib.suppress(Exception):
             if _uses(item, "kafka"):
-                self.brokers.prepare_kafka(spec_of_node(item))
+                self.brokers.prepare_kafka(mark_of_node(item))
             if _uses(item, "kafka_cluster"):
-                self.brokers.prepare_cluster(spec_of_node(item))
+                self.brokers.prepare_cluster(mark_of_node(item))
 
     def close(self) -> None:
         """End all brokers."""
@@ -190,7 +190,7 @@ def kafka(request: pytest.FixtureRequest) -> "Iterator[Kafka]":
     brokers = request.config.stash[_session_key].brokers
     brokers.logs.hide_from(_handlers_of_pytest())
     with contextlib.ExitStack() as stack:
-        kafka = _started(stack, brokers.kafka_for(_spec(request), _running(request)))
+        kafka = _started(stack, brokers.kafka_for(_mark(request), _running(request)))
         _hand_over(request, "kafka", kafka)
         yield kafka
 
@@ -201,7 +201,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[KafkaCluster]":
     brokers = request.config.stash[_session_key].brokers
     brokers.logs.hide_from(_handlers_of_pytest())
     with contextlib.ExitStack() as stack:
-        cluster = _started(stack, brokers.cluster_for(_spec(request), _running(request)))
+        cluster = _started(stack, brokers.cluster_for(_mark(request), _running(request)))
         _hand_over(request, "kafka_cluster", cluster)
         yield cluster
 
@@ -209,8 +209,8 @@ def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[KafkaCluster]":
 # Internals.
 
 
-def spec_of_node(node: pytest.Item) -> ClusterSpec:
-    """Return which cluster the marks of a test ask for.
+def mark_of_node(node: pytest.Item) -> KafkaMark:
+    """Return what the marks of a test ask for.
 
     Raises:
         KafkaMarkError: one is wrong.
@@ -236,9 +236,9 @@ def _uses(item: pytest.Item, name: str) -> bool:
     return False
 
 
-def _spec(request: pytest.FixtureRequest) -> ClusterSpec:
+def _mark(request: pytest.FixtureRequest) -> KafkaMark:
     try:
-        return spec_of_node(request.node)
+        return mark_of_node(request.node)
     except KafkaMarkError as error:
         text = str(error)
     # Outside of `except`, and without a traceback: it would show nothing of the test.
@@ -248,11 +248,14 @@ def _spec(request: pytest.FixtureRequest) -> ClusterSpec:
 def _started(stack: contextlib.ExitStack, made: "contextlib.AbstractContextManager[_T]") -> _T:
     """Start what a fixture gives; a wrong setting in the mark fails with its message alone."""
     from kalda.common.config_def import ConfigError
+    from kalda.faults import FaultError
 
     try:
         return stack.enter_context(made)
     except ConfigError as error:
         text = f"the cluster does not start: {error}"
+    except FaultError as error:
+        text = f"faults= of @pytest.mark.kafka: {error}"
     pytest.fail(text, pytrace=False)
 
 

@@ -137,6 +137,31 @@ def test_the_mark_chooses_security_settings_and_release(pytester: pytest.Pyteste
     pytester.runpytest_inprocess().assert_outcomes(passed=2)
 
 
+def test_the_mark_plans_faults_that_no_other_test_meets(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        import kalda
+
+        @pytest.mark.kafka(faults="produce:MESSAGE_TOO_LARGE*1")
+        def test_refused(kafka):
+            topic = kafka.topic()
+            with pytest.raises(kalda.ClientError, match="MESSAGE_TOO_LARGE"):
+                kafka.producer().send(topic, b"1").result(20)
+            kafka.producer().send(topic, b"2").result(20)
+            assert [b"2"] == [record.value for record in kafka.records(topic)]
+
+        @pytest.mark.kafka(brokers=2, faults=["broker:kill@1"])
+        def test_killed(kafka_cluster):
+            kafka_cluster.wait_until(lambda: kafka_cluster.running == [0])
+
+        def test_other(kafka):
+            kafka.producer().send(kafka.topic(), b"1").result(20)
+        """
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=3)
+
+
 def test_a_wrong_mark_fails_its_test_with_the_reason_alone(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -151,16 +176,20 @@ def test_a_wrong_mark_fails_its_test_with_the_reason_alone(pytester: pytest.Pyte
         @pytest.mark.kafka(as_version="9")
         def test_release(kafka): pass
 
+        @pytest.mark.kafka(faults="prodce:NOT_LEADER")
+        def test_faults(kafka): pass
+
         def test_right(kafka): pass
         """
     )
     result = pytester.runpytest_inprocess()
-    result.assert_outcomes(errors=3, passed=1)
+    result.assert_outcomes(errors=4, passed=1)
     result.stdout.fnmatch_lines(
         [
             "*kafka has no option 'brokres', only brokers, *; did you mean 'brokers'?",
             "the cluster does not start: `num.partitons` is not a setting; did you mean `num.partitions`?",
             "the cluster does not start: `kalda.as.version`=9 is not allowed: *",
+            "faults= of @pytest.mark.kafka: *prodce*",
         ]
     )
     result.stdout.no_fnmatch_line("*Traceback*")
