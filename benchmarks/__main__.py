@@ -26,6 +26,7 @@ from benchmarks import (
     mirror,
     page_cache,
     protocol_codec,
+    pytest_sessions,
     quotas,
     replication,
     request_rate,
@@ -56,6 +57,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "quotas": quotas.run,
     "acls": acls.run,
     "growth": growth.run,
+    "pytest_sessions": pytest_sessions.run,
     "growth_clients": growth_clients.run,
 }
 _SPARK: Final = "spark"
