@@ -19,6 +19,7 @@ from kalda import (
 )
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.faults import FaultError
 from kalda.protocol import codec, registry
 from kalda.protocol.headers import read_response_header
 from kalda.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -224,3 +225,30 @@ def test_api_keys_of_clients_are_those_of_any_listener(cluster: Cluster) -> None
             found = admin.describe_api_versions()[0]
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             assert found == admin.describe_api_versions()[0]
+
+
+def test_faults_of_a_namespace_are_its_own(cluster: Cluster) -> None:
+    """A plan that names a topic means the namespace's, whether requests give its name or its id."""
+    plan = "produce:INVALID_RECORD*1,topic=orders; fetch:UNKNOWN_SERVER_ERROR*1,topic=orders"
+    with cluster.namespace(faults=plan) as one, cluster.namespace() as other:
+        for space in (one, other):
+            create(space, "orders", "bills")
+            with Producer(bootstrap_servers=space.bootstrap) as producer:
+                producer.send("bills", value=b"x").result(20)
+                if space is one:
+                    with pytest.raises(BrokerResponseError, match="INVALID_RECORD"):
+                        producer.send("orders", value=b"x").result(20)
+                producer.send("orders", value=b"x").result(20)
+    with pytest.raises(FaultError, match=r"broker:kill@0: a namespace has faults of requests only"):
+        cluster.namespace(faults="broker:kill@0")
+    assert [] == list(cluster.server(0).namespaces.names)
+
+
+def test_faults_outlive_a_restart() -> None:
+    """They count on: what applied twice before does not apply again."""
+    with Cluster(brokers=1) as cluster, cluster.namespace(faults="metadata:INVALID_REQUEST*1") as space:
+        cluster.restart(0)
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+        with RawClient(space.bootstrap) as client:
+            codes = [ask(client, wanted, 9).topics[0].error_code for _ in range(2)]
+        assert [ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes
