@@ -105,6 +105,8 @@ class Namespaces:
         """By name, the endpoint of each broker, those that are down included."""
         self._faults: Final[dict[str, SharedFaultState]] = {}
         """By name, the faults of requests of those namespaces that have some."""
+        self.advertise: Callable[[int, ListenerEndpoint], ListenerEndpoint] = lambda _, endpoint: endpoint
+        """Returns the address that clients get for a broker's endpoint; a test may put a proxy between."""
         self._removals: Final[queue.Queue[str | None]] = queue.Queue(_REMOVALS_MAX)
         self._remover: threading.Thread | None = None
         self._is_ended = False
@@ -212,7 +214,7 @@ class Namespaces:
             outer = [] if faults is None else [server.fault_filter(faults, stored.Namespace(name).prefix)]
             endpoint = await server.namespaces.open(name, port, outer=outer)
             if is_alone:
-                server.namespaces.announce(name, {broker_id: endpoint})
+                server.namespaces.announce(name, {broker_id: self.advertise(broker_id, endpoint)})
             return endpoint
 
         # One broker alone has all there is to announce.
@@ -222,7 +224,9 @@ class Namespaces:
             self._announce(name)
 
     def _announce(self, name: str) -> None:
-        endpoints = dict(self._open[name])
+        endpoints = {
+            broker_id: self.advertise(broker_id, each) for broker_id, each in self._open[name].items()
+        }
 
         async def announce(server: BrokerServer) -> None:
             if name in server.namespaces.names:
