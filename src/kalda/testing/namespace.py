@@ -126,6 +126,8 @@ class Namespaces:
                 "are the cluster's (`Cluster.apply_faults`)"
             )
         with self._lock:
+            # A cluster may be entered again.
+            self._is_ended = False
             if name is None:
                 name = next(str(each) for each in self._numbers if str(each) not in self._open)
             if name in self._open:
@@ -193,7 +195,9 @@ class Namespaces:
         """Remove nothing more: the cluster ends, and with it all that it has."""
         with self._lock:
             self._is_ended = True
-            remover = self._remover
+            self._open.clear()
+            self._faults.clear()
+            remover, self._remover = self._remover, None
         if remover is None:
             return
         with suppress(queue.Empty):

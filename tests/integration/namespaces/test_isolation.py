@@ -218,9 +218,10 @@ def test_a_namespace_outlives_its_brokers() -> None:
             assert [{space.name}] * 3 == names
 
 
-def test_api_keys_of_clients_are_those_of_any_listener(cluster: Cluster) -> None:
-    """A client must find the versions that it finds without a namespace."""
-    with cluster.namespace() as space:
+@pytest.mark.parametrize("settings", [{}, {"kalda.as.version": "2.8"}], ids=["newest", "older"])
+def test_api_keys_of_clients_are_those_of_any_listener(settings: dict[str, str]) -> None:
+    """A client finds the versions that it finds without a namespace, those of an older release as well."""
+    with Cluster(brokers=1, settings=settings) as cluster, cluster.namespace() as space:
         with Admin(bootstrap_servers=space.bootstrap) as admin:
             found = admin.describe_api_versions()[0]
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:

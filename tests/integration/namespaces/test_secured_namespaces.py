@@ -1,5 +1,6 @@
 """Users, passwords, rights, quotas and tokens are those of one namespace."""
 
+import base64
 import contextlib
 from collections.abc import Iterator, Mapping
 
@@ -14,6 +15,7 @@ from kalda import (
     Admin,
     BrokerResponseError,
     ClientError,
+    KafkaPrincipal,
     NewTopic,
     PatternType,
     PermissionType,
@@ -176,3 +178,31 @@ def test_quotas_are_of_the_namespaces_users_and_client_ids() -> None:
             waits[space.name] = throttled
         assert waits[one.name], "the default quota of users slows the client down"
         assert not waits[other.name]
+
+
+def test_a_token_logs_in_to_its_namespace_alone() -> None:
+    """A token is of a user, and the user of another namespace with the same name is another one."""
+    settings = {"delegation.token.secret.key": "secret"}
+    security = Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-256", acls=False)
+    with two(security, settings) as (one, other):
+        with Admin.from_config(one.client_config()) as admin:
+            token = admin.create_delegation_token([KafkaPrincipal("User", "bob")])
+            assert "User:admin" == str(token.owner)
+            assert ["User:bob"] == [str(each) for each in token.renewers]
+            assert [token.token_id] == [each.token_id for each in admin.describe_delegation_tokens()]
+        with Admin.from_config(other.client_config()) as admin:
+            assert [] == admin.describe_delegation_tokens()
+        for space, expected in ((one, True), (other, False)):
+            config = {
+                "bootstrap.servers": space.bootstrap,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+                f'username="{token.token_id}" password="{base64.b64encode(token.hmac).decode()}" '
+                'tokenauth="true";',
+            }
+            with (
+                contextlib.nullcontext() if expected else pytest.raises(ClientError, match="uthentication"),
+                Admin.from_config(config) as admin,
+            ):
+                assert ["t"] == list(admin.list_topics())
