@@ -67,7 +67,10 @@ class Resolution:
         if self.is_same:
             return rows
         columns = [
-            rows.field(source).cast(field.type) if isinstance(source, int) else pa.repeat(source, len(rows))
+            # A long beyond 2^53 becomes the nearest double, as by Avro's promotion.
+            rows.field(source).cast(field.type, safe=not pa.types.is_floating(field.type))
+            if isinstance(source, int)
+            else pa.repeat(source, len(rows))
             for source, field in zip(self.sources, self.type, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=list(self.type))

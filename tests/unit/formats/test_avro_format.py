@@ -387,3 +387,41 @@ def test_the_ends_of_the_range_are_good_by_either_way_of_decoding(logical: str) 
 
     assert found[0] == found[1]
     assert [3, 4] * (factor == 1000) == found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        (["long", "double"], None),
+        (["null", "long", "float"], None),
+        ("long", "double"),
+        ("long", ["null", "double"]),
+        ("long", ["long", "double"]),
+    ],
+)
+@pytest.mark.parametrize("more", [[], [{"name": "a", "type": {"type": "array", "items": "int"}}]])
+def test_a_long_in_a_column_of_doubles_is_the_nearest_one(
+    written: object, wanted: object, more: list[object]
+) -> None:
+    """As by Avro's promotion and as in JSON, whether or not another field takes fastavro."""
+
+    def schema(kind: object) -> dict[str, object]:
+        return {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}, *more]}
+
+    numbers = [(1 << 53) + 1, 1, -(1 << 63), (1 << 63) - 1]
+    values = []
+    for number in numbers:
+        target = io.BytesIO()
+        row = {"x": number, "a": []} if more else {"x": number}
+        fastavro.schemaless_writer(target, fastavro.parse_schema(schema(written)), row)
+        values.append(target.getvalue())
+
+    decoded = decode_avro(
+        pa.array(values, pa.binary()),
+        parse_avro(json.dumps(schema(written))),
+        None if wanted is None else parse_avro(json.dumps(schema(wanted))),
+        0,
+    )
+
+    assert () == decoded.errors
+    assert list(map(float, numbers)) == decoded.columns.field("x").to_pylist()

@@ -36,7 +36,7 @@ from kalda.pipelines.tables.delta_features import (
     physical_schema,
 )
 from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError
-from kalda.pipelines.tables.fitting import RowFit, with_required
+from kalda.pipelines.tables.fitting import RowFit, has_fraction, with_required
 from kalda.pipelines.tables.model import (
     ChangeSet,
     CommitResult,
@@ -153,6 +153,7 @@ class DeltaLakeTable:
             tuple((name, RowCondition(text)) for name, text in texts.items()),
             self._fields,
             policy=self.spec.evolve.value,
+            are_merged=bool(self.spec.keys),
         )
 
     def writer(self, schema: pa.Schema) -> TableWriter:
@@ -396,6 +397,10 @@ class DeltaLakeTable:
         fixed: dict[str, str] = {}
         if is_append_only(configuration):
             fixed = dict.fromkeys(current.names, "delta.appendOnly=true forbids to write its rows again")
+        elif any(has_fraction(current.field(each.name).type) for each in self._fields):
+            fixed = dict.fromkeys(
+                current.names, "deltalake breaks partitions by decimals when it writes again"
+            )
         while True:
             rules = EvolutionRules(policy, TableFormat.DELTA, fixed=fixed, is_strict=is_strict)
             evolution = evolve(current, rows, rules, self.spec.table)

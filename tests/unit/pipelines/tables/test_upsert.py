@@ -1,6 +1,7 @@
 """Rows that replace each other by key, in Delta and in Iceberg."""
 
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -198,3 +199,30 @@ def test_changes_of_a_merge_lead_to_the_same_rows(opened: Opener) -> None:
             elif change.kind != "update_preimage":
                 state[row["id"]] = row["value"]
     assert {0: "w", 2: "v", 3: "v", 7: "n"} == state
+
+
+def test_a_merge_takes_no_negative_decimal_of_a_partition(tmp_path: Path) -> None:
+    """deltalake writes -0.10 to the log as 0.-10; from then on nothing reads the table."""
+    spec = spec_of(
+        tmp_path, TableFormat.DELTA, mode=WriteMode.UPSERT, keys=("id", "price"), partition_by=("price",)
+    )
+    table = open_table(spec)
+    columns = pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2)), *HIDDEN])
+    table.prepare_schema(columns)
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"id": number, "price": Decimal(price), PARTITION: 0, OFFSET: number}
+            for number, price in enumerate(("1.50", "-0.10", "0.00"))
+        ],
+        columns,
+    )
+    fitted = table.fit().fit(rows)
+    (misfit,) = fitted.misfits
+    assert (1, "column price=-0.10: a merge cannot write a negative decimal") == (
+        misfit.row,
+        misfit.message.partition(" with")[0],
+    )
+
+    files = table.upsert_writer(columns).write([fitted.rows], TaskId(QUERY, 0, 0))
+    table.upsert(account(0, 2), files)
+    assert [Decimal("1.50"), Decimal("0.00")] == [row["price"] for row in rows_of(open_table(spec))]
