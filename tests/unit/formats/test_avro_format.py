@@ -425,3 +425,44 @@ def test_a_long_in_a_column_of_doubles_is_the_nearest_one(
 
     assert () == decoded.errors
     assert list(map(float, numbers)) == decoded.columns.field("x").to_pylist()
+
+
+def test_the_reason_of_a_cut_value_is_the_same_each_time() -> None:
+    """fastavro names the address of its source, by which equal letters would not look equal."""
+    schema = {**TAGGED, "fields": [*TAGGED["fields"], {"name": "x", "type": "double"}]}
+    decoder = open_decoder(FormatSpec("avro", json.dumps(schema), None, {}))
+
+    (failure,) = decoder.decode(pa.array([b"\0\0\0"], pa.binary())).errors
+
+    assert "not a value of the Avro schema: EOFError cannot read double" == failure.message
+
+
+DROPPED = {
+    "at": ({"type": "long", "logicalType": "timestamp-millis"}, b"\xff" * 9 + b"\x01"),
+    "price": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        b"\x08\x7f\xff\xff\xff",
+    ),
+    "text": ("string", b"\x02\xff"),
+    "color": ({"type": "enum", "name": "C", "symbols": ["RED"]}, b"\x0a"),
+    "flag": (["null", "boolean"], b"\x02\x07"),
+    "part": ({"type": "record", "name": "P", "fields": [{"name": "z", "type": "double"}]}, b"\0" * 8),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+@pytest.mark.parametrize("more", [[], [{"name": "a", "type": {"type": "array", "items": "int"}}]])
+def test_a_field_that_the_reader_lacks_makes_no_value_bad(name: str, more: list[object]) -> None:
+    """Whether it fits its column is the matter of those who read it; a value that is cut in it stays bad."""
+    kind, written = DROPPED[name]
+    head = [{"name": "id", "type": "int"}, *more]
+    writer = parse_avro(
+        json.dumps({"type": "record", "name": "R", "fields": [*head, {"name": name, "type": kind}]})
+    )
+    reader = parse_avro(json.dumps({"type": "record", "name": "R", "fields": head}))
+    value = b"\x0e" + (b"\0" if more else b"") + written
+
+    decoded = decode_avro(pa.array([value, value[:-1]], pa.binary()), writer, reader, 0)
+
+    assert [1] == [each.row for each in decoded.errors]
+    assert [7, None] == decoded.columns.field("id").to_pylist()
