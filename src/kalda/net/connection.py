@@ -317,7 +317,7 @@ class Connection:
         assert ticket.reply is None, "a ticket is answered once"
         if outstanding[0] is not ticket:
             ticket.reply = reply
-            self._held_bytes += _memory_bytes(reply)
+            self._held_bytes += memory_bytes(reply)
             return
         ticket.reply = reply
         self.last_active = self._now()
@@ -327,7 +327,7 @@ class Connection:
             held = outstanding[ready].reply
             if held is None:
                 break
-            self._held_bytes -= _memory_bytes(held)
+            self._held_bytes -= memory_bytes(held)
             self._queue(held)
             ready += 1
         del outstanding[:ready]
@@ -403,6 +403,13 @@ class Connection:
         """Pass everything that arrives to a session."""
         self.session = session
         self._handle = session.on_frame
+
+    def keep(self, frame: memoryview) -> bytearray:
+        """Return a copy of the frame at hand for `handle_kept`; only from within the frame handler.
+
+        Frames that are kept must be handled in their order.
+        """
+        return bytearray(frame)
 
     def handle_kept(self, frame: memoryview) -> None:
         """Handle a frame that the frame handler kept aside; its reply is sent at once."""
@@ -489,7 +496,7 @@ class Connection:
         assert not outstanding or outstanding[0].reply is None, f"{self.peer}: the first reply is due"
         count = len(outstanding)
         assert count <= REQUESTS_OUTSTANDING_MAX, f"{self.peer}: {count} requests are unanswered"
-        held_bytes = sum(_memory_bytes(each.reply) for each in outstanding if each.reply is not None)
+        held_bytes = sum(memory_bytes(each.reply) for each in outstanding if each.reply is not None)
         assert held_bytes == self._held_bytes, f"{self.peer}: {self._held_bytes} instead of {held_bytes}"
         assert self._has_unsent() or not self._blocked, f"{self.peer}: nothing to send, and blocked"
         stashed = 0 if self._stash is None else len(self._stash)
@@ -710,7 +717,7 @@ class Connection:
 
     def _hold(self, ticket: Ticket, reply: bytes | Sequence[Chunk]) -> None:
         ticket.reply = reply
-        self._held_bytes += _memory_bytes(reply)
+        self._held_bytes += memory_bytes(reply)
         self._outstanding.append(ticket)
 
     def _queue(self, reply: bytes | Sequence[Chunk]) -> None:
@@ -787,7 +794,8 @@ def drop_frame(connection: Connection, frame: memoryview) -> None:
     """Handle the frame of a connection without handler: do nothing."""
 
 
-def _memory_bytes(reply: bytes | Sequence[Chunk]) -> int:
+def memory_bytes(reply: bytes | Sequence[Chunk]) -> int:
+    """Return the memory that a reply takes; regions of files and what is made later are not counted."""
     if isinstance(reply, bytes):
         return len(reply)
     return sum(len(chunk) for chunk in reply if isinstance(chunk, (bytes, bytearray, memoryview)))

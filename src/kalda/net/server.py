@@ -5,11 +5,13 @@ metrics count them.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.foreign_protocols import ForeignProtocol
+from kalda.net.frame_filters import FrameFilter
 from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserver, TlsListener
 from kalda.net.socket_server import ServerConfig, ServerStatistics, SocketServer
 from kalda.runtime.network import Network, address_text
@@ -50,10 +52,11 @@ class Server(SocketServer):
         *,
         accept: bool = True,
         security: ListenerSecurity = PLAINTEXT,
+        filters: Sequence[FrameFilter] = (),
     ) -> int:
         """Open a listener; the message of an `OSError` names it."""
         try:
-            return await super().listen(name, host, port, accept=accept, security=security)
+            return await super().listen(name, host, port, accept=accept, security=security, filters=filters)
         except OSError as error:
             text = f"listener {name} cannot use {address_text(host, port)}: {error.strerror}"
             raise OSError(error.errno, text) from error

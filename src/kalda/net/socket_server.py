@@ -21,14 +21,16 @@ import errno
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from kalda.common import invariants
 from kalda.common.log_limiter import LogLimiter
 from kalda.net.connection import Connection, FrameHandler, drop_frame
+from kalda.net.filtered_connection import set_filters
 from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
+from kalda.net.frame_filters import FrameFilter
 from kalda.net.listener_security import PLAINTEXT, ListenerSecurity
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
@@ -86,11 +88,23 @@ class ServerConfig:
 class Listener:
     """A listening address, its connections, and who authenticated there."""
 
-    __slots__ = ("connections", "failed", "is_full", "is_reading", "name", "pause", "security", "succeeded")
+    __slots__ = (
+        "connections",
+        "failed",
+        "filters",
+        "is_full",
+        "is_reading",
+        "name",
+        "pause",
+        "security",
+        "succeeded",
+    )
 
-    def __init__(self, name: str, security: ListenerSecurity) -> None:
+    def __init__(self, name: str, security: ListenerSecurity, filters: Sequence[FrameFilter] = ()) -> None:
         self.name: Final = name
         self.security: Final = security
+        self.filters = tuple(filters)
+        """What the requests and responses of its connections pass, the outermost first."""
         self.succeeded = 0
         """Clients that authenticated."""
         self.failed = 0
@@ -189,11 +203,13 @@ class SocketServer:
         *,
         accept: bool = True,
         security: ListenerSecurity = PLAINTEXT,
+        filters: Sequence[FrameFilter] = (),
     ) -> int:
         """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.
 
         `Network.listen` says what `host` means. Without `accept` the system queues connections until
-        `start_accepting`: a broker that starts must know its port before it can serve.
+        `start_accepting`: a broker that starts must know its port before it can serve. `filters` are as in
+        `set_filters`.
 
         Raises:
             OSError: the address cannot be resolved or bound.
@@ -207,7 +223,7 @@ class SocketServer:
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
-        listener = Listener(name, security)
+        listener = Listener(name, security, filters)
         self._listeners[port_listener] = self._by_name[name] = listener
         self.rates.add_listener(name)
         self._set_rates()
@@ -233,6 +249,20 @@ class SocketServer:
         del self._by_name[name]
         self.rates.remove_listener(name)
         self._update_readers()
+
+    def filters_of(self, name: str) -> tuple[FrameFilter, ...]:
+        """Return the filters of a listener, the outermost first."""
+        return self._by_name[name].filters
+
+    def set_filters(self, name: str, filters: Sequence[FrameFilter]) -> None:
+        """Have the requests of a listener's connections, also of the open ones, pass filters from now on.
+
+        The outermost filter comes first. A request that is not answered yet keeps the filters it passed.
+        """
+        self._by_name[name].filters = tuple(filters)
+        for connection in self._connections.values():
+            if connection.listener == name:
+                set_filters(connection, filters)
 
     def start_accepting(self) -> None:
         """Accept on all listeners. Do nothing if the server accepts already."""
@@ -422,6 +452,8 @@ class SocketServer:
         connection = self._connect(stream, peer, listener)
         self._connections[connection.id] = connection
         self.begin(connection)
+        if listener.filters:
+            set_filters(connection, listener.filters)
         if invariants.enabled:
             self.check_invariants()
 

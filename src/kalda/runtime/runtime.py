@@ -1,6 +1,8 @@
 """The five ports as one value: `Runtime`, from which a broker or a client is assembled."""
 
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Final
 
 from kalda.runtime.background import Background
 from kalda.runtime.clock import Clock
@@ -21,3 +23,7 @@ class Runtime:
     network: Network
     file_system: FileSystem
     background: Background
+
+
+RUNTIME: "Final[ContextVar[Runtime | None]]" = ContextVar("RUNTIME", default=None)
+"""The machine of the running context where it is not this one: clients that are created there use it."""

@@ -20,6 +20,9 @@ class FakeConnection:
         self.is_closed = False
         self._rig = rig
 
+    def keep(self, frame: memoryview) -> bytearray:
+        return bytearray(frame)
+
     def handle_kept(self, frame: memoryview) -> None:
         self._rig.early.on_frame(cast(Connection, self), frame)
 

@@ -50,7 +50,7 @@ class EarlyRequests:
             connection.close("the broker is starting and holds too many requests", logging.DEBUG)
             return
         # A copy, because the connection reuses the frame's memory when this returns.
-        self._held.append((connection, bytearray(frame)))
+        self._held.append((connection, connection.keep(frame)))
         self._held_bytes += len(frame)
         self._holding.add(connection.id)
 

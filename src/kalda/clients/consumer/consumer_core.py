@@ -339,9 +339,12 @@ class ConsumerCore:
         """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
+                self.took()
                 while (position := self.subscription.valid_position(partition)) is None:
                     self.raise_error()
-                    self.took()
+                    if self.subscription.initializing() and self._may_ask_for_committed():
+                        # Assigned meanwhile. All else that is retried waits for its time.
+                        self.took()
                     async with self._positions_changed:
                         await self._positions_changed.wait()
         except TimeoutError:
@@ -468,7 +471,7 @@ class ConsumerCore:
         if not partitions or not self._wants_positions:
             # Between assign() and poll() the user may seek.
             return
-        if self._loop.time() < self._committed_not_before:
+        if not self._may_ask_for_committed():
             return
         self._wants_positions = False
         if self.group is not None:
@@ -498,6 +501,9 @@ class ConsumerCore:
             # They were assigned while the coordinator was asked.
             self._wants_positions = True
             self._positions_needed.set()
+
+    def _may_ask_for_committed(self) -> bool:
+        return self._loop.time() >= self._committed_not_before
 
     def _set_poll_timer(self, now: float) -> None:
         """Call `polled` again in time for auto commit and for `max.poll.interval.ms`."""

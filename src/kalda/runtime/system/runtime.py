@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from kalda.runtime.background import Background, InlineExecutor
 from kalda.runtime.filesystem import FileSystem
-from kalda.runtime.runtime import Runtime
+from kalda.runtime.runtime import RUNTIME, Runtime
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.runtime.system.network import SYSTEM_NETWORK
@@ -35,5 +35,9 @@ class _ClientBackground(InlineExecutor):
 
 
 def client_runtime() -> Runtime:
-    """Return the ports of this machine for a client, which owns no threads and writes no files."""
-    return system_runtime(_ClientBackground())
+    """Return the ports of a client, which owns no threads and writes no files.
+
+    They are those of this machine, unless the context has others (`RUNTIME`), as in a simulation.
+    """
+    given = RUNTIME.get()
+    return system_runtime(_ClientBackground()) if given is None else given

@@ -9,6 +9,7 @@ import pytest
 
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_core import ConsumerCore
+from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.errors import BrokerResponseError, ClientError
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.values import OffsetAndMetadata
@@ -136,3 +137,31 @@ def test_committed_offsets_are_not_asked_for_before_the_user_wants_records(
             assert 5 == state.offset
 
     asyncio.run(main())
+
+
+def test_a_position_that_is_looked_up_later_is_awaited_without_asking_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A failed look-up is repeated after its back-off; until then the wait must not keep the loop busy."""
+    looks = 0
+
+    async def main() -> None:
+        nonlocal looks
+        async with subscribed(monkeypatch) as (core, _):
+            core.subscription.assign_from_subscribed([P])
+            core.subscription.request_reset(P, EARLIEST)
+
+            async def fail(now_ms: int) -> None:
+                nonlocal looks
+                looks += 1
+                core.subscription.retry_later([P], asyncio.get_running_loop().time() + 3600)
+
+            monkeypatch.setattr(core.offset_fetcher, "reset_positions", fail)
+            position = asyncio.ensure_future(core.position(P, timeout_ms=3_600_000))
+            for _ in range(200):
+                await asyncio.sleep(0)
+            position.cancel()
+            await asyncio.gather(position, return_exceptions=True)
+
+    asyncio.run(main())
+    assert 3 > looks

@@ -1,0 +1,1 @@
+"""What must hold in a simulated cluster, while it runs and in the end."""

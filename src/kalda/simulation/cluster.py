@@ -1,0 +1,185 @@
+"""A cluster of real brokers and a real coordination server on simulated machines: `SimulatedCluster`."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from random import Random as SeededRandom
+from typing import Any, Final
+
+from kalda.broker.server import BrokerServer
+from kalda.net.client.stream import connect_stream
+from kalda.runtime.runtime import Runtime
+from kalda.settings import BrokerConfig
+from kalda.simulation.machine import Machine, SimulatedProcess
+from kalda.simulation.network import SimulatedInternet
+from kalda.simulation.scheduler import Scheduler
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
+from kalda.zookeeper.server.config import ZooKeeperConfig
+from kalda.zookeeper.server.embedded import EmbeddedServer
+from kalda.zookeeper.server.listener import ZooKeeperListener
+
+logger: Final = logging.getLogger(__name__)
+
+PORT: Final = 9092
+ZOOKEEPER_PORT: Final = 2181
+ZOOKEEPER_HOST: Final = "10.0.0.100"
+CLIENT_HOST: Final = "10.0.1.1"
+SESSION_TIMEOUT_MS: Final = 6_000
+
+
+def host_of(broker_id: int) -> str:
+    """Return the address of a broker's machine."""
+    return f"10.0.0.{broker_id}"
+
+
+class SimulatedCluster:
+    """Brokers 0, 1, … and a coordination server, each on a machine of its own, and a machine for clients.
+
+    Args:
+        seed: Fixes everything that happens.
+        brokers: How many.
+        settings: Settings of every broker, under Kafka's names.
+    """
+
+    def __init__(self, seed: str, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        self.scheduler: Final = Scheduler(SeededRandom(f"{seed}/scheduler"))
+        self.internet: Final = SimulatedInternet(self.scheduler, SeededRandom(f"{seed}/network"))
+        self.errors: Final[list[str]] = []
+        """What event loops reported that nothing handled."""
+        self._settings: Final = dict(settings or {})
+        self._machines: Final = {
+            broker_id: self._machine(host_of(broker_id), seed) for broker_id in range(brokers)
+        }
+        self._zookeeper_machine: Final = self._machine(ZOOKEEPER_HOST, seed)
+        self.client_machine: Final = self._machine(CLIENT_HOST, seed)
+        self.brokers: Final[dict[int, SimulatedProcess]] = {}
+        self.servers: Final[dict[int, BrokerServer]] = {}
+        self.zookeeper: SimulatedProcess | None = None
+        self._ended: Final[list[SimulatedProcess]] = []
+        """Kept, so that nothing of them is collected, and closed, at a moment that no seed fixes."""
+        self._is_serving: Final[set[int]] = set()
+        self._sessions: Final[dict[int, EnsembleClient]] = {}
+        self._embedded: EmbeddedServer | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers."""
+        return ",".join(f"{host_of(broker_id)}:{PORT}" for broker_id in self._machines)
+
+    def machine(self, broker_id: int) -> Machine:
+        """Return the machine of a broker."""
+        return self._machines[broker_id]
+
+    @property
+    def zookeeper_machine(self) -> Machine:
+        """The machine of the coordination server."""
+        return self._zookeeper_machine
+
+    def is_serving(self, broker_id: int) -> bool:
+        """Whether a broker has started and has not ended."""
+        return broker_id in self._is_serving and not self.brokers[broker_id].has_ended
+
+    def start_zookeeper(self) -> None:
+        """Start the coordination server."""
+        self.zookeeper = self._start(self._zookeeper_machine, self._run_zookeeper)
+
+    def start_broker(self, broker_id: int) -> None:
+        """Start a broker."""
+        self._is_serving.discard(broker_id)
+        self.brokers[broker_id] = self._start(self._machines[broker_id], partial(self._run_broker, broker_id))
+
+    def stop_broker(self, broker_id: int) -> None:
+        """Shut a broker down in order; its process ends when that is done."""
+        process, server = self.brokers[broker_id], self.servers[broker_id]
+
+        async def stop() -> None:
+            await server.stop()
+            await self._sessions[broker_id].close()
+            process.kill()
+
+        process.spawn(stop())
+
+    def expire_session(self, broker_id: int) -> bool:
+        """End a broker's session with the coordination server; return whether both of them serve."""
+        if not self.is_serving(broker_id) or self.zookeeper is None or self.zookeeper.has_ended:
+            return False
+        session_id = self._sessions[broker_id].session_id
+        embedded = self._embedded
+        if embedded is None:
+            return False
+
+        async def end() -> None:
+            embedded.server.close_session(session_id, lambda outcome: None)
+
+        self.zookeeper.spawn(end())
+        return True
+
+    def start_client(self, main: Callable[[Runtime], Coroutine[Any, Any, None]]) -> SimulatedProcess:
+        """Start a process of a client."""
+        return self._start(self.client_machine, main)
+
+    def _machine(self, host: str, seed: str) -> Machine:
+        return Machine(host, seed, self.scheduler, self.internet)
+
+    def _start(
+        self, machine: Machine, main: Callable[[Runtime], Coroutine[Any, Any, None]]
+    ) -> SimulatedProcess:
+        process = machine.start(main)
+        process.loop.on_error = partial(self._on_error, machine.host)
+        self._ended.append(process)
+        return process
+
+    def _on_error(self, host: str, context: Mapping[str, Any]) -> None:
+        self.errors.append(f"{host}: {context.get('message')}: {context.get('exception')!r}")
+
+    async def _run_zookeeper(self, runtime: Runtime) -> None:
+        embedded = EmbeddedServer(
+            "/zookeeper",
+            filesystem=runtime.file_system,
+            executor=runtime.background,
+            clock=runtime.clock,
+            random=runtime.random,
+        )
+        embedded.start()
+        self._embedded = embedded
+        config = ZooKeeperConfig.from_properties({})
+        listener = ZooKeeperListener(embedded.server, config, runtime.clock, runtime.network)
+        await listener.listen(ZOOKEEPER_HOST, ZOOKEEPER_PORT)
+        await asyncio.Event().wait()
+
+    async def _run_broker(self, broker_id: int, runtime: Runtime) -> None:
+        config = self._config(broker_id)
+        session = await EnsembleClient.connect(
+            f"{ZOOKEEPER_HOST}:{ZOOKEEPER_PORT}",
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=60_000,
+            connect=partial(connect_stream, network=runtime.network),
+            random=runtime.random,
+        )
+        self._sessions[broker_id] = session
+        server = self.servers[broker_id] = BrokerServer(config, session, runtime=runtime)
+        async with asyncio.TaskGroup() as tasks:
+            await server.start(tasks)
+            self._is_serving.add(broker_id)
+            await asyncio.Event().wait()
+
+    def _config(self, broker_id: int) -> BrokerConfig:
+        brokers = len(self._machines)
+        return BrokerConfig.from_properties(
+            {
+                "broker.id": str(broker_id),
+                "listeners": f"PLAINTEXT://{host_of(broker_id)}:{PORT}",
+                "log.dirs": f"/broker-{broker_id}",
+                "zookeeper.connect": f"{ZOOKEEPER_HOST}:{ZOOKEEPER_PORT}",
+                "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+                "group.consumer.assignment.interval.ms": "0",
+                "group.initial.rebalance.delay.ms": "0",
+                "offsets.topic.replication.factor": str(min(3, brokers)),
+                "offsets.topic.num.partitions": "2",
+                "transaction.state.log.replication.factor": str(min(3, brokers)),
+                "transaction.state.log.min.isr": str(min(2, brokers)),
+                "transaction.state.log.num.partitions": "2",
+                **self._settings,
+            }
+        )

@@ -1,0 +1,439 @@
+"""The simulated network: hosts, listeners and streams with latency, cuts and resets.
+
+A stream is a pair of pipes. What one side sends arrives at the other after the latency of the link, in order
+within a direction of a connection and in any order between connections. While a link is cut in a direction,
+bytes wait and new connections time out; when it heals they arrive. A connection whose link stays cut too long
+breaks, as TCP gives up. The end of a process resets its connections.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kalda.runtime.filesystem import Buffer, File
+from kalda.runtime.network import Address, Stream, StreamListener
+from kalda.runtime.random import Random
+from kalda.simulation.event_loop import SimulatedEventLoop, Watched
+from kalda.simulation.scheduler import Scheduler
+
+WINDOW_BYTES: Final = 256 * 1024
+"""Bytes of one direction that are on their way or not read yet; then a send would wait."""
+
+BREAK_SECONDS: Final = 20.0
+"""How long a connection survives a cut link."""
+
+EPHEMERAL_PORT_MIN: Final = 40_000
+
+_FIRST_FD: Final = 1_000
+
+
+class SimulatedInternet:
+    """All hosts, listeners and connections of a simulation."""
+
+    def __init__(self, scheduler: Scheduler, random: Random) -> None:
+        self.scheduler: Final = scheduler
+        self.random: Final = random
+        self.watched: Final[dict[int, Watched]] = {}
+        self.listeners: Final[dict[Address, SimulatedListener]] = {}
+        self.on_delivery: Callable[[str, str, int], None] | None = None
+        """Called for each piece that arrives, with sender, receiver and size: the trace."""
+        self._numbers: Final = itertools.count(_FIRST_FD)
+        self._cuts: Final[set[tuple[str, str]]] = set()
+        self._slow: Final[dict[tuple[str, str], float]] = {}
+        self._waiting: Final[dict[tuple[str, str], list[SimulatedStream]]] = {}
+
+    def new_number(self) -> int:
+        """Return a number that nothing has."""
+        return next(self._numbers)
+
+    def latency(self, source: str, target: str) -> float:
+        """Draw the seconds that something takes on its way: mostly a fraction of a millisecond."""
+        seconds = 0.0001 + self.random.random() ** 4 * 0.004
+        return seconds + self._slow.get((source, target), 0.0)
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing gets from a host to another."""
+        return (source, target) in self._cuts
+
+    def cut(self, source: str, target: str) -> None:
+        """Let nothing get from a host to another."""
+        self._cuts.add((source, target))
+
+    def heal(self, source: str, target: str) -> None:
+        """End a cut; what waits arrives."""
+        self._cuts.discard((source, target))
+        for stream in self._waiting.pop((source, target), []):
+            stream.go_on()
+
+    def heal_all(self) -> None:
+        """End all cuts and delays, in a fixed order."""
+        self._slow.clear()
+        for source, target in sorted(self._cuts):
+            self.heal(source, target)
+
+    def slow_down(self, source: str, target: str, seconds: float) -> None:
+        """Let everything from a host to another take longer."""
+        self._slow[source, target] = seconds
+
+    def wait_for_heal(self, source: str, target: str, stream: "SimulatedStream") -> None:
+        """Call the stream's `go_on` when the cut ends."""
+        self._waiting.setdefault((source, target), []).append(stream)
+
+
+class SimulatedListener:
+    """A bound port of a host."""
+
+    def __init__(
+        self, internet: SimulatedInternet, loop: SimulatedEventLoop, address: Address, backlog: int
+    ) -> None:
+        self._internet: Final = internet
+        self._loop: Final = loop
+        self._address: Final = address
+        self._backlog: Final = backlog
+        self._number = internet.new_number()
+        self._queue: Final[deque[SimulatedStream]] = deque()
+        internet.watched[self._number] = self
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self._address[1]
+
+    def fileno(self) -> int:
+        """Return the number by which the loop watches for connections; negative once it is closed."""
+        return self._number
+
+    def offer(self, stream: "SimulatedStream") -> bool:
+        """Queue a connection; return False where the queue is full."""
+        if len(self._queue) >= self._backlog:
+            return False
+        self._queue.append(stream)
+        self._loop.notice(self._number)
+        return True
+
+    def accept_stream(self) -> tuple[Stream, Address]:
+        """Return the next connection; see `StreamListener`."""
+        if not self._queue:
+            raise BlockingIOError
+        stream = self._queue.popleft()
+        return stream, stream.peer_address
+
+    def is_readable(self) -> bool:
+        """Whether a connection waits."""
+        return bool(self._queue)
+
+    def is_writable(self) -> bool:
+        """Never."""
+        return False
+
+    def close(self) -> None:
+        """Stop to listen; connections that were not accepted are reset."""
+        if self._number < 0:
+            return
+        self._internet.watched.pop(self._number, None)
+        self._internet.listeners.pop(self._address, None)
+        self._number = -1
+        while self._queue:
+            self._queue.popleft().reset()
+
+
+class SimulatedStream:
+    """One side of a connection."""
+
+    MORE = 0
+
+    def __init__(
+        self, internet: SimulatedInternet, loop: SimulatedEventLoop, address: Address, peer_address: Address
+    ) -> None:
+        self.peer_address: Final = peer_address
+        self.address: Final = address
+        self.peer: SimulatedStream | None = None
+        self._internet: Final = internet
+        self._loop: Final = loop
+        self._number = internet.new_number()
+        self._received: Final[deque[bytes]] = deque()
+        self._unread = 0
+        self._has_ended = False
+        self._error: OSError | None = None
+        self._on_way: Final[deque[bytes | None]] = deque()
+        """What this side sent and the other has not received; None is the end of the stream."""
+        self._on_way_bytes = 0
+        self._arrives_at = 0.0
+        self._is_cut = False
+        internet.watched[self._number] = self
+
+    # The port.
+
+    def fileno(self) -> int:
+        """Return the number by which the loop watches the stream; negative once it is closed."""
+        return self._number
+
+    def recv_into(self, buffer: bytearray | memoryview, /) -> int:
+        """Receive what has arrived; see `Stream`."""
+        data = self.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def recv(self, size: int, /) -> bytes:
+        """Receive up to `size` bytes that have arrived."""
+        self._check()
+        if not self._received:
+            if self._has_ended:
+                return b""
+            raise BlockingIOError
+        parts = []
+        left = size
+        while self._received and left:
+            first = self._received.popleft()
+            if len(first) > left:
+                self._received.appendleft(first[left:])
+                first = first[:left]
+            parts.append(first)
+            left -= len(first)
+        data = b"".join(parts)
+        self._unread -= len(data)
+        if self.peer is not None:
+            self.peer.notice()
+        return data
+
+    def send(self, data: Buffer, flags: int = 0, /) -> int:
+        """Send as much as there is room for."""
+        self._check()
+        peer = self.peer
+        if peer is None:
+            raise BrokenPipeError("the peer closed the connection")
+        room = WINDOW_BYTES - self._on_way_bytes - peer._unread
+        if room <= 0:
+            raise BlockingIOError
+        piece = bytes(data[:room])
+        self._put(piece)
+        return len(piece)
+
+    def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
+        """Send as much of several pieces as there is room for."""
+        return self.send(b"".join(buffers))
+
+    def send_file(self, file: File, position: int, size: int, /) -> int:
+        """Send bytes of a file."""
+        data = file.read_at(min(size, WINDOW_BYTES), position)
+        return self.send(data) if data else 0
+
+    def has_ended(self) -> bool:
+        """Whether the peer has closed the stream and sent nothing before."""
+        return (self._has_ended or self._error is not None) and not self._received
+
+    def close(self) -> None:
+        """Close the stream; what was sent still arrives."""
+        if self._number < 0:
+            return
+        self._internet.watched.pop(self._number, None)
+        self._number = -1
+        if self._error is None and self.peer is not None:
+            self._put(None)
+
+    # The network's side.
+
+    def is_readable(self) -> bool:
+        """Whether a receive would not wait."""
+        return bool(self._received) or self._has_ended or self._error is not None
+
+    def is_writable(self) -> bool:
+        """Whether a send would not wait."""
+        peer = self.peer
+        return self._error is not None or peer is None or self._on_way_bytes + peer._unread < WINDOW_BYTES
+
+    def notice(self) -> None:
+        """Let the loop look at the stream."""
+        self._loop.notice(self._number)
+
+    def reset(self, error: OSError | None = None) -> None:
+        """Break the connection on both sides; the other one is reset after the latency of the link."""
+        peer, self.peer = self.peer, None
+        self.fail(error or ConnectionResetError("the connection was reset"))
+        if peer is not None:
+            source, target = self.address[0], self.peer_address[0]
+            if not self._internet.is_cut(source, target):
+                delay = self._internet.latency(source, target)
+                gone = ConnectionResetError("the peer reset the connection")
+                self._internet.scheduler.call_later(delay, lambda: peer.fail(gone))
+
+    def fail(self, error: OSError) -> None:
+        """Let every later call raise an error."""
+        if self._error is None:
+            self._error = error
+            self._received.clear()
+            self.peer = None
+            self.notice()
+
+    def go_on(self) -> None:
+        """Send what waited for the link."""
+        self._is_cut = False
+        waiting = list(self._on_way)
+        for piece in waiting:
+            self._dispatch(piece)
+
+    def _check(self) -> None:
+        if self._number < 0:
+            raise OSError(9, "Bad file descriptor")
+        if self._error is not None:
+            raise self._error
+
+    def _put(self, piece: bytes | None) -> None:
+        self._on_way.append(piece)
+        self._on_way_bytes += len(piece or b"")
+        if self._is_cut:
+            return
+        source, target = self.address[0], self.peer_address[0]
+        if self._internet.is_cut(source, target):
+            self._is_cut = True
+            self._internet.wait_for_heal(source, target, self)
+            self._internet.scheduler.call_later(BREAK_SECONDS, self._give_up)
+        else:
+            self._dispatch(piece)
+
+    def _dispatch(self, piece: bytes | None) -> None:
+        internet = self._internet
+        latency = internet.latency(self.address[0], self.peer_address[0])
+        # Nothing overtakes within a connection.
+        self._arrives_at = max(self._arrives_at, internet.scheduler.now + latency)
+        internet.scheduler.call_at(self._arrives_at, self._arrive)
+
+    def _arrive(self) -> None:
+        if not self._on_way:
+            return
+        piece = self._on_way.popleft()
+        peer = self.peer
+        if peer is None:
+            return
+        if piece is None:
+            peer._has_ended = True
+            peer.peer = None
+        else:
+            self._on_way_bytes -= len(piece)
+            if peer._number < 0:
+                # The other side has closed: it answers data with a reset.
+                self.fail(ConnectionResetError("the peer closed the connection"))
+                return
+            peer._received.append(piece)
+            peer._unread += len(piece)
+            if self._internet.on_delivery is not None:
+                self._internet.on_delivery(self.address[0], self.peer_address[0], len(piece))
+        peer.notice()
+
+    def _give_up(self) -> None:
+        if self._is_cut:
+            self.reset(TimeoutError(110, "Connection timed out"))
+
+
+class SimulatedNetwork:
+    """The network as one process sees it: the port of `kalda.runtime.network`."""
+
+    def __init__(self, internet: SimulatedInternet, loop: SimulatedEventLoop, host: str) -> None:
+        self._internet: Final = internet
+        self._loop: Final = loop
+        self._host: Final = host
+        self._ports: Final = itertools.count(EPHEMERAL_PORT_MIN)
+        self._streams: list[SimulatedStream] = []
+        self._listeners: Final[list[SimulatedListener]] = []
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        backlog: int = 128,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> StreamListener:
+        """Bind a port of this host."""
+        address = (self._host, port or next(self._ports))
+        if address in self._internet.listeners:
+            raise OSError(98, "Address already in use")
+        listener = SimulatedListener(self._internet, self._loop, address, backlog)
+        self._internet.listeners[address] = listener
+        self._listeners.append(listener)
+        return listener
+
+    def probe(self, host: str, port: int) -> None:
+        """Raise `OSError` if the port is taken."""
+        if (self._host, port) in self._internet.listeners:
+            raise OSError(98, "Address already in use")
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_seconds: float,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> Stream:
+        """Connect to a port of a host."""
+        internet, loop = self._internet, self._loop
+        # Bounded: streams that are closed are forgotten now and then.
+        self._streams = [each for each in self._streams if each.fileno() >= 0]
+        outcome = loop.create_future()
+
+        def arrive() -> None:
+            if outcome.done():
+                return
+            if internet.is_cut(self._host, host) or internet.is_cut(host, self._host):
+                return
+            listener = internet.listeners.get((host, port))
+            if listener is None:
+                loop.call_soon(_fail, outcome, ConnectionRefusedError(111, "Connection refused"))
+                return
+            local, remote = (self._host, next(self._ports)), (host, port)
+            mine = SimulatedStream(internet, loop, local, remote)
+            theirs = SimulatedStream(internet, listener._loop, remote, local)
+            mine.peer, theirs.peer = theirs, mine
+            if not listener.offer(theirs):
+                mine.close()
+                return
+            self._streams.append(mine)
+            loop.call_soon(_complete, outcome, mine)
+
+        internet.scheduler.call_later(2 * internet.latency(self._host, host), arrive)
+        timer = loop.call_later(timeout_seconds, _fail, outcome, TimeoutError(110, "Connection timed out"))
+        try:
+            stream: Stream = await outcome
+            return stream
+        finally:
+            timer.cancel()
+
+    async def canonical_addresses(self, host: str, port: int) -> list[Address]:
+        """A host's name is its address."""
+        return [(host, port)]
+
+    async def address_of(self, host: str) -> str | None:
+        """A host's name is its address."""
+        return host
+
+    def host_name(self) -> str:
+        """Return the name of this host."""
+        return self._host
+
+    def end(self) -> None:
+        """Close everything, as the end of a process does."""
+        for listener in list(self._listeners):
+            listener.close()
+        for stream in [
+            each
+            for each in list(self._internet.watched.values())
+            if isinstance(each, SimulatedStream) and each._loop is self._loop
+        ]:
+            stream.reset()
+            self._internet.watched.pop(stream.fileno(), None)
+
+
+def _complete(future: "object", stream: SimulatedStream) -> None:
+    if future.done():  # type: ignore[attr-defined]
+        stream.reset()
+    else:
+        future.set_result(stream)  # type: ignore[attr-defined]
+
+
+def _fail(future: "object", error: Exception) -> None:
+    if not future.done():  # type: ignore[attr-defined]
+        future.set_exception(error)  # type: ignore[attr-defined]

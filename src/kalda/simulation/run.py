@@ -1,0 +1,149 @@
+"""Carries out one schedule: `run`."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kalda.common import invariants
+from kalda.simulation.checks.observer import Observer
+from kalda.simulation.cluster import SimulatedCluster
+from kalda.simulation.operator import Operator
+from kalda.simulation.schedule import BROKERS, Outcome, Schedule
+from kalda.simulation.scheduler import StepsExceededError
+from kalda.simulation.workloads.produce import CountingProducers
+from kalda.simulation.world import Workload, World
+
+WORKLOADS: Final[dict[str, Callable[[World], Workload]]] = {"produce": CountingProducers}
+"""The workloads by name."""
+
+START_SECONDS: Final = 60.0
+SETTLE_SECONDS: Final = 180.0
+"""How long after the last fault clients may take to end, and after that the cluster to come to rest."""
+
+LOOK_SECONDS: Final = 0.05
+_LOOKS_PER_READ: Final = 10
+_STEPS_MAX: Final = 3_000_000
+
+
+class _BugLog(logging.Handler):
+    """Reports what brokers log about bugs of their own: violated invariants and unexpected exceptions."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world: Final = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, OSError):
+            self._world.history.violate("no bug is logged", f"{record.getMessage()}: {error!r}")
+
+
+def run(schedule: Schedule) -> Outcome:
+    """Carry out a schedule in this process, which should end after it: what it made is never closed."""
+    invariants.enable_by_default()
+    cluster = SimulatedCluster(str(schedule.seed), BROKERS, schedule.settings)
+    world = World(str(schedule.seed), cluster)
+    handler = _BugLog(world)
+    log = logging.getLogger("kalda")
+    log.addHandler(handler)
+    try:
+        _Run(schedule, world).run()
+    except StepsExceededError as error:
+        world.history.violate("the cluster does not spin", str(error))
+    finally:
+        log.removeHandler(handler)
+    return Outcome(
+        seed=schedule.seed,
+        violations=world.history.violations,
+        digest=world.history.digest,
+        simulated_seconds=cluster.scheduler.now,
+        steps=cluster.scheduler.steps,
+        trace=world.history.lines,
+    )
+
+
+class _Run:
+    """The phases of a run."""
+
+    def __init__(self, schedule: Schedule, world: World) -> None:
+        self._schedule: Final = schedule
+        self._world: Final = world
+        self._cluster: Final = world.cluster
+        self._cluster.internet.on_delivery = world.history.delivered
+        self._observer: Final = Observer(self._cluster, world.history)
+        self._operator: Final = Operator(self._cluster, world.history, world.kill_client)
+        self._workloads: Final = [WORKLOADS[name](world) for name in schedule.workloads]
+        self._looks = 0
+
+    def run(self) -> None:
+        """Start, hurt, heal, check."""
+        history = self._world.history
+        history.note(f"seed {self._schedule.seed}, workloads {' '.join(self._schedule.workloads)}")
+        for name, value in self._schedule.settings.items():
+            history.note(f"setting {name}={value}")
+        self._start()
+        if history.violations:
+            return
+        self._hurt()
+        self._heal()
+        if not history.violations:
+            self._check()
+
+    def _start(self) -> None:
+        cluster = self._cluster
+        cluster.start_zookeeper()
+        for broker_id in range(BROKERS):
+            cluster.start_broker(broker_id)
+        if not self._until(lambda: all(map(cluster.is_serving, cluster.brokers)), START_SECONDS):
+            failures = [process.failure for process in cluster.brokers.values()]
+            self._world.history.violate("the cluster starts", f"{failures}")
+            return
+        for workload in self._workloads:
+            self._world.run(workload.set_up, START_SECONDS)
+
+    def _hurt(self) -> None:
+        begin = self._world.now
+        for workload in self._workloads:
+            workload.start()
+        for fault in self._schedule.plan.faults:
+            self._cluster.scheduler.call_at(begin + fault.at, partial(self._operator.carry_out, fault))
+        self._until(lambda: bool(self._world.history.violations), self._schedule.seconds)
+
+    def _heal(self) -> None:
+        world = self._world
+        world.history.note("every fault ends")
+        self._operator.end_all()
+        self._operator.restart_ended()
+        world.is_stopping = True
+        self._until(world.have_clients_ended, SETTLE_SECONDS)
+        world.check_clients()
+        if not self._until(self._observer.is_at_rest, SETTLE_SECONDS):
+            world.history.violate("the cluster comes to rest", self._observer.what_unrest())
+
+    def _check(self) -> None:
+        self._observer.read_committed()
+        self._observer.check_replicas()
+        for workload in self._workloads:
+            self._world.run(workload.check, SETTLE_SECONDS)
+        for error in self._cluster.errors:
+            self._world.history.violate("no error is left unhandled", error)
+
+    def _until(self, is_done: Callable[[], bool], seconds: float) -> bool:
+        """Let time pass until something is so; look at the brokers meanwhile."""
+        end = self._world.now + seconds
+        scheduler = self._cluster.scheduler
+        while not is_done():
+            if self._world.now >= end:
+                return False
+            scheduler.run_until(_never, LOOK_SECONDS, _STEPS_MAX)
+            self._operator.restart_ended()
+            self._observer.look()
+            self._looks += 1
+            if self._looks % _LOOKS_PER_READ == 0:
+                self._observer.read_committed()
+        return True
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,92 @@
+"""Virtual time, and whose turn it is: `Scheduler`.
+
+Every process of a simulation has an event loop of its own, as on a real machine. One thread runs them all:
+the scheduler lets one loop after the other do an iteration, and moves the time forward when no loop has
+anything to do. Where several loops could run, its random source chooses, so a seed fixes the order of all.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from kalda.runtime.random import Random
+
+
+class Cancellable(Protocol):
+    """An event that may be taken back."""
+
+    def cancelled(self) -> bool:
+        """Whether it was."""
+        ...
+
+
+class Runnable(Protocol):
+    """A process as the scheduler sees it."""
+
+    def run_once(self) -> None:
+        """Do one iteration of its event loop."""
+        ...
+
+
+class StepsExceededError(Exception):
+    """The processes do not come to rest: they run without an end while the time stands still."""
+
+
+class Scheduler:
+    """Owns the virtual time, in seconds from 0, and the events that are due at some time."""
+
+    def __init__(self, random: Random) -> None:
+        self.now = 0.0
+        self.steps = 0
+        """Iterations of event loops so far."""
+        self._random: Final = random
+        self._events: Final[list[tuple[float, int, Callable[[], None], Cancellable | None]]] = []
+        self._sequence: Final = itertools.count()
+        self._runnable: Final[list[Runnable]] = []
+
+    def call_at(self, when: float, callback: Callable[[], None], handle: Cancellable | None = None) -> None:
+        """Call `callback` at a time, unless `handle` is cancelled; events of one time keep their order."""
+        assert not math.isnan(when), "an event has a time"
+        heapq.heappush(self._events, (max(when, self.now), next(self._sequence), callback, handle))
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        """Call `callback` after so many seconds."""
+        self.call_at(self.now + delay, callback)
+
+    def wake(self, process: Runnable) -> None:
+        """Let a process run, once for each call."""
+        self._runnable.append(process)
+
+    def run_until(self, is_done: Callable[[], bool], seconds: float, steps_max: int = 10_000_000) -> bool:
+        """Run everything until `is_done` after a step, or until so much time has passed; return which.
+
+        Raises:
+            StepsExceededError: more than `steps_max` steps were needed.
+        """
+        end = self.now + seconds
+        last = self.steps + steps_max
+        runnable, events, random = self._runnable, self._events, self._random
+        while not is_done():
+            if runnable:
+                count = len(runnable)
+                # Taking from the end and the middle in turn costs no shift of the list.
+                index = int(random.random() * count) if count > 1 else 0
+                process = runnable[index]
+                runnable[index] = runnable[-1]
+                runnable.pop()
+                self.steps += 1
+                if self.steps > last:
+                    raise StepsExceededError(f"{steps_max} steps were not enough at {self.now:.6f} s")
+                process.run_once()
+                continue
+            if not events or events[0][0] > end:
+                self.now = max(self.now, end)
+                return False
+            when, _, callback, handle = heapq.heappop(events)
+            if handle is not None and handle.cancelled():
+                continue
+            self.now = when
+            callback()
+        return True
