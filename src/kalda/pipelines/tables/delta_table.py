@@ -67,7 +67,15 @@ from kalda.pipelines.tables.schemas import (
 )
 from kalda.pipelines.tables.statistics import delta_stats
 from kalda.pipelines.tables.storage import TableStorage, errors_that_name
-from kalda.pipelines.tables.upsert import DELETE, HIDDEN, REPLACES, check_upsert, last_rows, without_hidden
+from kalda.pipelines.tables.upsert import (
+    DELETE,
+    GREATEST,
+    HIDDEN,
+    REPLACES,
+    check_upsert,
+    last_rows,
+    without_hidden,
+)
 from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
 
 logger: Final = logging.getLogger(__name__)
@@ -319,16 +327,17 @@ class DeltaLakeTable:
                 last = last.append_column(
                     table.field(field.name), pa.chunked_array(made, table.field(field.name).type)
                 )
-        return last.select([*table.names, DELETE, REPLACES])
+        marks = [name for name in (DELETE, REPLACES, GREATEST) if name in last.schema.names]
+        return last.select([*table.names, *marks])
 
     def _merge(self, opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> int:
-        names = [name for name in rows.column_names if name not in (DELETE, REPLACES)]
+        names = [name for name in rows.column_names if name not in (DELETE, REPLACES, GREATEST)]
         columns = {f"`{name}`": f"source.`{name}`" for name in names}
         same_key = " AND ".join(f"target.`{name}` = source.`{name}`" for name in self.spec.keys)
         newer = "true"
         if self.spec.order_by:
             order = f"`{self.spec.order_by}`"
-            newer = f"(source.{REPLACES} OR target.{order} IS NULL OR source.{order} >= target.{order}"
+            newer = f"(source.{REPLACES} OR target.{order} IS NULL OR source.{GREATEST} >= target.{order}"
             # Engines order NaN differently; a row with it is as one without an order.
             is_floating = pa.types.is_floating(rows.schema.field(self.spec.order_by).type)
             newer += f" OR isnan(target.{order}))" if is_floating else ")"
