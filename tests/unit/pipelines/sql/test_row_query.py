@@ -298,3 +298,20 @@ def test_a_lenient_cast_is_null_where_the_other_fails() -> None:
     query = RowQuery("select unix_micros(try_cast(day as timestamp)) as r")
 
     assert [None, 0, None] == query.apply(pa.RecordBatch.from_pydict({"day": days})).column("r").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cast(null as int) % (1 div zero)",
+        "cast(null as int) + 1 / zero",
+        "1 div zero > null",
+        "(1 / zero) / cast(null as double)",
+        "(10 div zero) div cast(null as int)",
+    ],
+)
+def test_what_stands_beside_null_itself_is_not_computed(expression: str) -> None:
+    """Spark makes null of the whole expression before it sees a row."""
+    rows = pa.RecordBatch.from_pydict({"zero": pa.array([0])})
+
+    assert [None] == RowQuery(f"select {expression} as r").apply(rows).column("r").to_pylist()
