@@ -49,6 +49,8 @@ def draw(
         "leader.imbalance.check.interval.seconds": "7",
         "replica.fetch.wait.max.ms": "500",
         "min.insync.replicas": "2",
+        "transaction.two.phase.commit.enable": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
     gap = random.choice([2.0, 4.0, 9.0])
     drawn = random_plan(random, BROKERS, seconds, gap)
