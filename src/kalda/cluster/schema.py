@@ -143,6 +143,9 @@ class PartitionState:
     version: int = -1
     leader_recovering: bool = False
     """The leader was elected by an unclean election and has not recovered yet (KIP-704)."""
+    written_at: int = field(default=-1, compare=False)
+    """The transaction that wrote the state, of a state that was read from ZooKeeper; else -1. Registrations
+    of brokers are numbered in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,8 +368,10 @@ def encode_partition_state(state: PartitionState) -> bytes:
     return _dump(value)
 
 
-def decode_partition_state(partition: TopicPartition, data: bytes, version: int) -> PartitionState:
-    """Decode `/brokers/topics/T/partitions/P/state`; `version` is the znode's.
+def decode_partition_state(
+    partition: TopicPartition, data: bytes, version: int, written_at: int = -1
+) -> PartitionState:
+    """Decode `/brokers/topics/T/partitions/P/state`; `version` and `written_at` are the znode's.
 
     Raises:
         SchemaError: the data is not a partition's state; the message names the partition.
@@ -380,6 +385,7 @@ def decode_partition_state(partition: TopicPartition, data: bytes, version: int)
         _int(value.get("controller_epoch"), what),
         version,
         value.get("leader_recovery_state", 0) != 0,
+        written_at,
     )
 
 
@@ -390,7 +396,9 @@ def decode_partition_states(
     return decode_each(
         partitions,
         entries,
-        lambda partition, entry: decode_partition_state(partition, entry[0], entry[1].version),
+        lambda partition, entry: decode_partition_state(
+            partition, entry[0], entry[1].version, entry[1].mzxid
+        ),
     )
 
 

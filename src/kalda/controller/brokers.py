@@ -60,7 +60,13 @@ def send_full_state(context: ControllerContext, broker_id: int, batch: RequestBa
             context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
     for partition, epoch in context.pending_deletions.get(broker_id, {}).items():
         batch.add_stop(broker_id, partition, delete=True, epoch=epoch)
-    batch.add_all_roles(broker_id, roles)
+    kept = [partition for partition in roles if broker_id not in context.returned.get(partition, ())]
+    if len(kept) == len(roles):
+        batch.add_all_roles(broker_id, roles)
+    else:
+        # A role that is about to be taken away is not sent: the broker would lead with what is left of its
+        # log. A full request without the role would have the log set aside.
+        batch.add_roles(broker_id, kept)
     batch.add_all_metadata(broker_id)
 
 

@@ -73,6 +73,11 @@ class ControllerContext:
         """
         self.states: dict[TopicPartition, PartitionState] = {}
         """The partition states as last read from or written to ZooKeeper."""
+        self.returned: dict[TopicPartition, frozenset[int]] = {}
+        """In-sync replicas whose brokers registered after the partition's state was written, where others are
+        in sync that did not. Such a broker may have restarted without the end of its log, which a loss of
+        power took, while there was no controller. It is neither elected nor kept in sync.
+        """
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: dict[Replica, ReplicaStatus] = {}
         self.topics_to_delete: set[str] = set()
@@ -184,6 +189,7 @@ class ControllerContext:
             for number, replica_assignment in assignment.partitions.items():
                 partition = TopicPartition(topic, number)
                 self.states.pop(partition, None)
+                self.returned.pop(partition, None)
                 self.partition_status.pop(partition, None)
                 self.reassigning.pop(partition, None)
                 for broker_id in (*replica_assignment.replicas, *self.removed_replicas.pop(partition, ())):

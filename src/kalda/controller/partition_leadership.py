@@ -62,6 +62,9 @@ def _decide_state(
     assignment = context.assignment_of(partition)
     replicas = assignment.replicas
     serving = [replica for replica in replicas if context.is_serving(partition, replica)]
+    if partition in context.returned:
+        returned = context.returned[partition]
+        serving = [replica for replica in serving if replica not in returned]
     online = [replica for replica in serving if context.is_online(partition, replica)]
     # Completing a reassignment comes first: its state also settles the leader among the target replicas.
     if assignment.is_being_reassigned:
@@ -135,9 +138,24 @@ def record_states(
     """Record partition states in the context; return the partitions that exist in it."""
     known = [partition for partition in states if partition in context.partition_status]
     for partition in known:
-        context.states[partition] = states[partition]
+        state = context.states[partition] = states[partition]
+        note_returned(context, partition, state)
         update_status(context, partition)
     return known
+
+
+def note_returned(context: ControllerContext, partition: TopicPartition, state: PartitionState) -> None:
+    """Record which in-sync replicas are not known to have what the ISR says; see `returned`."""
+    live = context.live_brokers
+    returned = (
+        frozenset(b for b in state.isr if b in live and live[b].epoch > state.written_at)
+        if state.written_at >= 0
+        else frozenset[int]()
+    )
+    if returned and any(context.is_online(partition, b) for b in state.isr if b not in returned):
+        context.returned[partition] = returned
+    else:
+        context.returned.pop(partition, None)
 
 
 def _complete_reassignments(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.log_text import bytes_text
-from kalda.common.types import UUID, TopicPartition, uuid_from_text, uuid_to_text
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import CorruptCheckpointError
 from kalda.storage.file_names import (
@@ -73,6 +73,14 @@ def write_partition_metadata(file_system: FileSystem, directory: str, topic_id: 
     """Write the topic id of a partition's directory."""
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     file_system.replace(path, format_partition_metadata(topic_id), sync=False)
+
+
+def is_torn_partition_metadata(data: bytes) -> bool:
+    """Whether a loss of power may have left this of a file with a topic id: a part, or zeros."""
+    written = data.rstrip(b"\0")
+    whole = format_partition_metadata(ZERO_UUID)
+    start = whole[: whole.rindex(b" ") + 1]
+    return len(written) < len(whole) and (start.startswith(written) or written.startswith(start))
 
 
 def parse_partition_metadata(data: bytes) -> UUID:

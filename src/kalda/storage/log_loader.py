@@ -18,7 +18,7 @@ from typing import Final
 
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.runtime.filesystem import TEMPORARY_SUFFIX, DirectoryEntry
-from kalda.storage.checkpoints import parse_partition_metadata
+from kalda.storage.checkpoints import is_torn_partition_metadata, parse_partition_metadata
 from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
@@ -398,8 +398,14 @@ class LogLoader:
         if PARTITION_METADATA_FILE not in self._entries:
             return None
         path = self._path(PARTITION_METADATA_FILE)
+        data = self._file_system.read(path)
+        if not self._is_clean and is_torn_partition_metadata(data):
+            # The first flush of the log syncs the file: the log was new when the power failed.
+            logger.warning("%s: the topic id in %s is lost", self._topic_partition, path)
+            self._remove(PARTITION_METADATA_FILE)
+            return None
         try:
-            topic_id = parse_partition_metadata(self._file_system.read(path))
+            topic_id = parse_partition_metadata(data)
         except CorruptCheckpointError as error:
             raise CorruptCheckpointError(f"{path}: {error}") from None
         if topic_id == ZERO_UUID:

@@ -113,7 +113,7 @@ def test_directory_of_a_partition_behind_a_link_is_not_used(
 
 def test_a_failed_start_lets_go_of_the_lock(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
-    (tmp_path / "orders-0" / "partition.metadata").write_text("version: 1")
+    (tmp_path / "orders-0" / "partition.metadata").write_text("version: 1\n")
     with pytest.raises(LogDirectoryError, match="orders-0"):
         manager_at(tmp_path)
     (tmp_path / "orders-0" / "partition.metadata").unlink()

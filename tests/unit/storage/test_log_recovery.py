@@ -316,6 +316,19 @@ def test_a_partition_of_another_topics_id_names_the_file() -> None:
         Broker(SMALL, file_system)
 
 
+@pytest.mark.parametrize("left", [b"", b"ver", b"version: 0\ntopic_id: AAAA", bytes(44)])
+def test_a_torn_topic_id_does_not_stop_the_start(left: bytes) -> None:
+    """Power failed before the first flush of a new log; a controller sends the id again."""
+    broker = Broker()
+    broker.log.assign_topic_id(uuid.UUID(int=5))
+    append(broker.log, b"a")
+    broker.file_system.nodes[f"{PATH}/partition.metadata"] = Node(left)
+    started = broker.kill()
+    assert started.log.topic_id is None
+    started.log.assign_topic_id(uuid.UUID(int=5))
+    assert [b"a"] == values_of(read_all(started.log))
+
+
 def test_committed_reads_after_recovery_stop_at_the_open_transaction() -> None:
     broker = Broker()
     append(broker.log, b"plain")
