@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.async_consumer import AsyncConsumer
+from kalda.clients.consumer.consumer_config import Isolation
 from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 
@@ -12,7 +12,7 @@ from kalda.common.types import TopicPartition
 async def read_all(
     bootstrap: str,
     partitions: Sequence[TopicPartition],
-    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    isolation_level: Isolation = "read_uncommitted",
 ) -> dict[tuple[int, int], ConsumerRecord[Any, bytes]]:
     """Return the records of partitions of a topic up to their present ends, by partition and offset.
 

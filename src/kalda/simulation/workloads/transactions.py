@@ -1,9 +1,10 @@
 """Transactional producers that append to lists, in the style of Jepsen's list-append over Kafka.
 
 Each transactional id has a partition of its own, and all share one more. Two clients use each id in turn, so
-that one fences the other, often in the middle of a transaction. A client reads its id's own partition after
-`init_transactions`, so its transactions are read-modify-writes: no update may be lost, and the transactions of
-one id happen one after the other.
+that one fences the other, often in the middle of a transaction. A client appends blindly once, then reads its id's
+own partition up to that value: a leader that was replaced, and does not know it yet, may serve an older state,
+as in Kafka. From then on its transactions are read-modify-writes: no update may be lost, and the transactions
+of one id happen one after the other.
 """
 
 import asyncio
@@ -16,7 +17,6 @@ from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.admin.clusters import FeatureUpdate, UpgradeType
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.admin.transactions import TransactionState
-from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.errors import ClientError, TransactionAbortableError
 from kalda.clients.producer.async_producer import AsyncProducer
@@ -47,14 +47,20 @@ class _Attempt:
     name: str
     number: int
     """That of its transactional id."""
-    reads: tuple[str, ...]
+    reads: tuple[str, ...] | None
+    """The values of its own partition; None for a blind append."""
     appends: list[tuple[int, str]] = field(default_factory=list)
     fate: Fate = Fate.UNKNOWN
     is_commit_called: bool = False
 
+    def own_values(self) -> tuple[str, ...]:
+        """Return what it appended to its id's own partition."""
+        return tuple(value for partition, value in self.appends if partition == self.number)
+
     def transaction(self) -> Transaction:
         """Return it for the checker."""
-        return Transaction(self.name, self.fate, self.appends, {self.number: self.reads})
+        reads = {} if self.reads is None else {self.number: self.reads}
+        return Transaction(self.name, self.fate, self.appends, reads)
 
 
 class Ledgers:
@@ -65,7 +71,9 @@ class Ledgers:
         random = world.random("ledgers")
         self._version: Final = random.choice((0, 1, 2, 2))
         """The level of `transaction.version`."""
-        self._two_phase: Final = {number for number in range(_IDS) if random.random() < 0.25}
+        # Only version 2 raises the epoch for each transaction, so that a token stands for one of them.
+        chance = 0.3 if self._version == 2 else 0.0
+        self._two_phase: Final = {number for number in range(_IDS) if random.random() < chance}
         """The ids whose transactions are parts of a two-phase commit."""
         self._attempts: Final[list[_Attempt]] = []
         self._of_value: Final[dict[str, _Attempt]] = {}
@@ -97,7 +105,7 @@ class Ledgers:
             await self._recover(number)
         await self._check_none_open()
         partitions = [TopicPartition(TOPIC, number) for number in range(_PARTITIONS)]
-        found = await read_all(self._world.bootstrap, partitions, IsolationLevel.READ_COMMITTED)
+        found = await read_all(self._world.bootstrap, partitions, "read_committed")
         lists: dict[int, list[str]] = {number: [] for number in range(_PARTITIONS)}
         for (partition, _), record in sorted(found.items()):
             lists[partition].append((record.value or b"").decode())
@@ -153,10 +161,10 @@ class Ledgers:
             try:
                 async with self._producer(number) as producer:
                     await self._take_over(producer, number)
-                    await self._use(producer, number, random)
+                    await self._use(producer, number, f"ledger-{number}{rival}", random)
             except ClientError as error:
                 self._world.history.note(f"ledger-{number}{rival} gives up: {error!r:.160}")
-            await self._pause(random.uniform(0.5, 9.0))
+            await self._pause(random.uniform(0.5, 12.0))
 
     async def _pause(self, seconds: float) -> None:
         end = self._world.now + seconds
@@ -182,23 +190,44 @@ class Ledgers:
                 "a transaction has one outcome", f"{attempt.name} was {attempt.fate.value}, is {fate.value}"
             )
         attempt.fate = fate
+        self._world.history.note(f"transaction {attempt.name} is {fate.value}")
 
-    async def _use(self, producer: AsyncProducer[bytes, bytes], number: int, random: SeededRandom) -> None:
-        found = await read_all(
-            self._world.bootstrap, [TopicPartition(TOPIC, number)], IsolationLevel.READ_COMMITTED
-        )
-        seen = tuple((record.value or b"").decode() for _, record in sorted(found.items()))
-        for _ in range(random.randrange(1, 8)):
+    async def _use(
+        self, producer: AsyncProducer[bytes, bytes], number: int, client: str, random: SeededRandom
+    ) -> None:
+        attempt = self._begin(number, client, None)
+        await self._do_one(producer, attempt, random)
+        if attempt.fate is not Fate.COMMITTED:
+            return
+        seen = await self._read_own(number, attempt)
+        self._world.history.note(f"{client} reads {len(seen)} values")
+        for _ in range(random.randrange(1, 6)):
+            await asyncio.sleep(random.random() * 1.6)
             if self._world.is_stopping:
                 return
-            attempt = _Attempt(f"{number}.{len(self._attempts)}", number, seen)
-            self._attempts.append(attempt)
+            attempt = self._begin(number, client, seen)
             await self._do_one(producer, attempt, random)
             if attempt.fate is Fate.UNKNOWN:
                 return
             if attempt.fate is Fate.COMMITTED:
-                seen += tuple(value for partition, value in attempt.appends if partition == number)
-            await asyncio.sleep(random.random() * 0.6)
+                seen += attempt.own_values()
+
+    def _begin(self, number: int, client: str, reads: tuple[str, ...] | None) -> _Attempt:
+        attempt = _Attempt(f"{number}.{len(self._attempts)}", number, reads)
+        self._attempts.append(attempt)
+        self._world.history.note(f"{client} begins transaction {attempt.name}")
+        return attempt
+
+    async def _read_own(self, number: int, attempt: _Attempt) -> tuple[str, ...]:
+        """Return the values of an id's partition up to those of a transaction."""
+        last = attempt.own_values()[-1]
+        while True:
+            partitions = [TopicPartition(TOPIC, number)]
+            found = await read_all(self._world.bootstrap, partitions, "read_committed")
+            values = tuple((record.value or b"").decode() for _, record in sorted(found.items()))
+            if last in values or self._world.is_stopping:
+                return values
+            await asyncio.sleep(0.5)
 
     async def _do_one(
         self, producer: AsyncProducer[bytes, bytes], attempt: _Attempt, random: SeededRandom
