@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import ConfigStore
@@ -53,6 +53,9 @@ from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_manager import LogManager
 from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
+if TYPE_CHECKING:
+    from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
+
 logger: Final = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 5.0
@@ -86,6 +89,7 @@ class BrokerServer:
         self._runtime: Final = runtime
         self._cluster_store: Final = ClusterStore(zookeeper, runtime.clock, runtime.random)
         self._parts: BrokerParts | None = None
+        self._namespaces: BrokerNamespaces | None = None
         self.is_zookeeper_silent = False
         """Whether ZooKeeper did not answer while the broker stopped; its session is best abandoned."""
 
@@ -99,6 +103,16 @@ class BrokerServer:
     def services(self) -> BrokerServices:
         """The parts that request handlers are built with, from the start on."""
         return self.parts.services
+
+    @property
+    def namespaces(self) -> "BrokerNamespaces":
+        """The namespaces of this broker, to open and to close, from the start on."""
+        if self._namespaces is None:
+            # Imported here: only brokers of tests have namespaces.
+            from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
+
+            self._namespaces = BrokerNamespaces(self.services, self.parts.server, self._runtime.network)
+        return self._namespaces
 
     @property
     def bootstrap(self) -> str:

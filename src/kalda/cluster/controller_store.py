@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.cluster import paths, schema
+from kalda.cluster.cluster_store import READ_AT_ONCE, read_partition_states
 from kalda.cluster.schema import PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.common.turns import between, between_many
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition, random_uuid
 from kalda.runtime.clock import Clock
 from kalda.runtime.random import Random
@@ -109,6 +111,7 @@ class ControllerStore:
         transactions: list[list[Operation]] = []
         topic = ""
         for count, partition in enumerate(missing):
+            await between_many(count)
             if partition.topic != topic or count % _PARTITIONS_PER_TRANSACTION == 0:
                 topic = partition.topic
                 transactions.append([self._fence])
@@ -131,9 +134,11 @@ class ControllerStore:
             for start in range(0, len(entries), _STATES_PER_TRANSACTION)
         ]
         while groups:
-            outcomes = await self._zookeeper.multi_many(
-                [[self._fence, *(_set_state(*entry) for entry in group)] for group in groups]
-            )
+            transactions: list[list[Operation]] = []
+            for index, group in enumerate(groups):
+                await between(index)
+                transactions.append([self._fence, *(_set_state(*entry) for entry in group)])
+            outcomes = await self._zookeeper.multi_many(transactions)
             self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
             singles: list[list[tuple[TopicPartition, PartitionState]]] = []
             for group, outcome in zip(groups, outcomes, strict=True):
@@ -274,15 +279,18 @@ class ControllerStore:
 
     async def _existing(self, wanted: set[str]) -> set[str]:
         names = list(wanted)
-        found = await self._zookeeper.get_many(names)
-        return {name for name, entry in zip(names, found, strict=True) if entry is not None}
+        existing: set[str] = set()
+        for start in range(0, len(names), READ_AT_ONCE):
+            await between_many(start)
+            some = names[start : start + READ_AT_ONCE]
+            found = await self._zookeeper.get_many(some)
+            existing.update(name for name, entry in zip(some, found, strict=True) if entry is not None)
+        return existing
 
     async def _read(
         self, partitions: Mapping[TopicPartition, PartitionState] | Sequence[TopicPartition]
     ) -> dict[TopicPartition, PartitionState]:
-        wanted = list(partitions)
-        found = await self._zookeeper.get_many([paths.partition_state(p) for p in wanted])
-        return schema.decode_partition_states(wanted, found)
+        return await read_partition_states(self._zookeeper, partitions)
 
     async def _read_assignments(self, topics: Sequence[str]) -> dict[str, TopicAssignment]:
         found = await self._zookeeper.get_many([paths.topic(topic) for topic in topics])
@@ -295,7 +303,8 @@ class ControllerStore:
         if await self._zookeeper.exists(path) is None:
             return []
         order = [path]
-        for parent in order:
+        for index, parent in enumerate(order):
+            await between_many(index)
             try:
                 children = await self._zookeeper.children(parent)
             except NoNodeError:

@@ -16,7 +16,9 @@ from typing import Final, TypeAlias, TypeVar
 from kalda.cluster import paths
 from kalda.cluster.paths import INT32_MAX
 from kalda.common.log_text import bytes_text
+from kalda.common.received_json import loads_received
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
+from kalda.protocol.wire_format import STRING_BYTES_MAX
 from kalda.zookeeper.port import Stat
 
 _INT32_MIN: Final = -(2**31)
@@ -189,13 +191,16 @@ def _dump(value: Mapping[str, object]) -> bytes:
 
 def _shown(value: object) -> str:
     """Return a JSON value as text, truncated if it is long."""
-    return f"{json.dumps(value):.200}"
+    try:
+        return f"{json.dumps(value):.200}"
+    except RecursionError:
+        return "a value that is nested too deeply"
 
 
 def _load(data: bytes, what: str) -> dict[str, object]:
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        value = loads_received(data)
+    except ValueError as error:
         raise SchemaError(f"{what} is not JSON ({error}): {bytes_text(data)}") from None
     if not isinstance(value, dict):
         raise SchemaError(f"{what} is not a JSON object: {bytes_text(data)}")
@@ -229,6 +234,14 @@ def _text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise SchemaError(f"{what} should be a text, found {_shown(value)}")
     return value
+
+
+def _sendable(value: object, what: str) -> str:
+    """Read a text that responses to clients contain."""
+    text = _text(value, what)
+    if len(text.encode()) > STRING_BYTES_MAX:
+        raise SchemaError(f"{what} has a text of {len(text)} characters, above {STRING_BYTES_MAX} bytes")
+    return text
 
 
 def _object(value: object, what: str) -> dict[str, object]:
@@ -284,7 +297,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         raise SchemaError(f"{what} has no list of endpoints: {bytes_text(data)}")
     endpoints = []
     for text in texts:
-        match = _ENDPOINT.fullmatch(_text(text, what))
+        match = _ENDPOINT.fullmatch(_sendable(text, what))
         if match is None:
             raise SchemaError(f"{what} has an endpoint that is not LISTENER://host:port: {text!r}")
         listener = match["listener"]
@@ -295,7 +308,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
     return BrokerInfo(
         broker_id,
         tuple(endpoints),
-        None if rack is None else _text(rack, what),
+        None if rack is None else _sendable(rack, what),
         _int(value.get("jmx_port", -1), what),
         int(timestamp) if _TIMESTAMP.fullmatch(timestamp) else -1,
         epoch,
@@ -310,7 +323,9 @@ def _features(value: object, what: str) -> tuple[tuple[str, int, int], ...]:
         bounds = _object(levels, what)
         lowest = _int(bounds.get("min_version", 0), what)
         # See `encode_broker`.
-        found.append((name, 0 if lowest == 1 else lowest, _int(bounds.get("max_version", 0), what)))
+        found.append(
+            (_sendable(name, what), 0 if lowest == 1 else lowest, _int(bounds.get("max_version", 0), what))
+        )
     return tuple(found)
 
 

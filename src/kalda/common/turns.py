@@ -8,6 +8,7 @@ read before a yield may have changed after it.
     Turns.run(steps)     does the others later, one turn in each iteration of the event loop
     Turns.result(steps)  does them for a coroutine
     between(index)       is for coroutines: in a loop over elements, it waits for a turn now and then
+    between_many(index)  is the same for a controller's loops over partitions, which cost less each
 
 All works that wait for their turn take it one after the other, so that an iteration of the event loop has one
 turn however many there are, and another one for requests of brokers.
@@ -15,16 +16,15 @@ turn however many there are, and another one for requests of brokers.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Final, Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from kalda.common.pending import Pending
+from kalda.common.steps import Steps as Steps
+from kalda.common.steps import result_of as result_of
 
 T = TypeVar("T")
-
-Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps; what it returns is its result."""
 
 STEPS_AT_ONCE: Final = 32
 """Steps of the first turn, which spares the requests of a usual client with its 20 partitions all others."""
@@ -33,6 +33,8 @@ STEPS_PER_TURN: Final = 8
 """Steps of one later turn. A step takes up to 50 microseconds or so, and another client's request waits for a
 turn at most; with 32 it waited for 0.4 ms, and waits for 0.2 ms in most cases now. An iteration of the event
 loop itself takes 10 to 20 microseconds."""
+
+_CHEAP_STEPS_PER_TURN: Final = 256
 
 _BY_LOOP: "Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]]" = WeakKeyDictionary()
 _OF_BROKERS: "Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]]" = WeakKeyDictionary()
@@ -47,24 +49,16 @@ def first_turn(steps: Steps[T]) -> "T | Steps[T]":
     return _turn(steps, STEPS_AT_ONCE)
 
 
-def result_of(steps: Steps[T]) -> T:
-    """Do all steps at once and return the result; for work that is known to be short.
-
-    Raises:
-        Exception: what a step raises.
-    """
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
 async def between(index: int) -> None:
     """Wait for a turn before every 8th element of a loop but the first; `index` counts the elements."""
     if index and index % STEPS_PER_TURN == 0:
         await Turns.of_running_loop().wait()
+
+
+async def between_many(index: int) -> None:
+    """Wait for a turn of brokers before every 256th element but the first; for work of a few microseconds."""
+    if index and index % _CHEAP_STEPS_PER_TURN == 0:
+        await Turns.of_brokers().wait()
 
 
 def _turn(steps: Steps[T], count: int) -> "T | Steps[T]":

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.errors import ErrorCode
+from kalda.common.steps import Steps
 from kalda.common.types import TopicPartition
 from kalda.controller import topic_deletion
 from kalda.controller.context import ControllerContext, Replica
@@ -22,7 +23,7 @@ from kalda.controller.request_batch import RequestBatch
 
 def on_brokers_changed(
     context: ControllerContext, brokers: Mapping[int, BrokerInfo], batch: RequestBatch
-) -> list[Effect]:
+) -> Steps[list[Effect]]:
     """Replace leaders on dead brokers, send new brokers the full state, send all brokers the live ones."""
     before = context.live_brokers
     restarted = {b for b in brokers.keys() & before.keys() if brokers[b].epoch != before[b].epoch}
@@ -35,27 +36,30 @@ def on_brokers_changed(
         context.offline_dirs.pop(broker_id, None)
         context.full_dirs.pop(broker_id, None)
         for partition in context.partitions_on(broker_id):
+            yield
             concerned[partition] = None
             take_replica_offline(context, Replica(partition, broker_id))
     for broker_id in sorted(arrived):
         concerned.update(dict.fromkeys(context.partitions_on(broker_id)))
     for partition in concerned:
+        yield
         if partition in context.states:
             update_status(context, partition)
     for broker_id in sorted(arrived):
-        send_full_state(context, broker_id, batch)
-    writes = decide_states(context, concerned)
+        yield from send_full_state(context, broker_id, batch)
+    writes = yield from decide_states(context, concerned)
     if context.live_brokers != before:
         batch.add_metadata(without_pending_write(context, concerned, writes))
-    deletions = topic_deletion.resume_deletions(context, context.topics_to_delete, batch)
+    deletions = yield from topic_deletion.resume_deletions(context, context.topics_to_delete, batch)
     revisit = [RevisitBrokers(brokers)] if restarted else []
     return [*writes, *deletions, *revisit]
 
 
-def send_full_state(context: ControllerContext, broker_id: int, batch: RequestBatch) -> None:
+def send_full_state(context: ControllerContext, broker_id: int, batch: RequestBatch) -> Steps[None]:
     """Send a new broker everything: its own replicas, and the metadata of every partition."""
     roles = _roles(context, broker_id)
     for partition in roles:
+        yield
         if context.is_serving(partition, broker_id):
             context.move_replica(Replica(partition, broker_id), ReplicaStatus.ONLINE)
     for partition, epoch in context.pending_deletions.get(broker_id, {}).items():
@@ -70,19 +74,22 @@ def send_full_state(context: ControllerContext, broker_id: int, batch: RequestBa
     batch.add_all_metadata(broker_id)
 
 
-def on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Effect]:
+def on_fell_behind(context: ControllerContext, broker_id: int, batch: RequestBatch) -> Steps[list[Effect]]:
     """Send the full state again to a broker whose request queue was dropped."""
     if broker_id not in context.live_brokers:
         return []
     for partition in context.partitions_on(broker_id):
+        yield
         replica = Replica(partition, broker_id)
         if context.replica_status[replica] is ReplicaStatus.DELETION_STARTED:
             context.move_replica(replica, ReplicaStatus.DELETION_INELIGIBLE)
-    send_full_state(context, broker_id, batch)
-    return topic_deletion.resume_deletions(context, context.topics_to_delete, batch)
+    yield from send_full_state(context, broker_id, batch)
+    return (yield from topic_deletion.resume_deletions(context, context.topics_to_delete, batch))
 
 
-def on_controlled_shutdown(context: ControllerContext, broker_id: int, batch: RequestBatch) -> list[Write]:
+def on_controlled_shutdown(
+    context: ControllerContext, broker_id: int, batch: RequestBatch
+) -> Steps[list[Write]]:
     """Move a broker's leaderships to other in-sync replicas, and remove it from the ISRs where it follows.
 
     The broker stays marked as shutting down until it is gone. A repeated request retries the leaderships that
@@ -93,12 +100,13 @@ def on_controlled_shutdown(context: ControllerContext, broker_id: int, batch: Re
     context.shutting_down.add(broker_id)
     concerned = [p for p in _roles(context, broker_id) if len(context.replicas_of(p)) > 1]
     for partition in concerned:
+        yield
         replica = Replica(partition, broker_id)
         is_stopped = context.replica_status[replica] is ReplicaStatus.OFFLINE
         if context.states[partition].leader != broker_id and not is_stopped:
             batch.add_stop(broker_id, partition, delete=False)
             context.move_replica(replica, ReplicaStatus.OFFLINE)
-    return decide_states(context, concerned)
+    return (yield from decide_states(context, concerned))
 
 
 def led_partitions(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
@@ -129,7 +137,7 @@ def _roles(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
 
 def on_leader_and_isr_response(
     context: ControllerContext, event: LeaderAndIsrResponseReceived, batch: RequestBatch
-) -> list[Write]:
+) -> Steps[list[Write]]:
     """Record replicas whose log directory failed, is full, or works again; elect other leaders where needed.
 
     INELIGIBLE_REPLICA means that the broker accepted the request but the log directory is full: the replica
@@ -146,6 +154,7 @@ def on_leader_and_isr_response(
     )
     offline, full = set(offline_before), set(full_before)
     for partition in [leadership.topic_partition for leadership in event.request.partitions]:
+        yield
         code = event.errors.get(partition, ErrorCode.NONE)
         if code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INELIGIBLE_REPLICA):
             (offline.add if code is ErrorCode.KAFKA_STORAGE_ERROR else offline.discard)(partition)
@@ -156,11 +165,12 @@ def on_leader_and_isr_response(
     differing = (offline ^ offline_before) | (full ^ full_before)
     changed = [partition for partition in hosted if partition in differing]
     for partition in changed:
+        yield
         if partition in offline - offline_before:
             take_replica_offline(context, Replica(partition, broker_id))
         if partition in context.states:
             update_status(context, partition)
-    writes = decide_states(context, changed)
+    writes = yield from decide_states(context, changed)
     if changed:
         batch.add_metadata(without_pending_write(context, changed, writes))
     return writes

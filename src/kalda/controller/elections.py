@@ -6,6 +6,7 @@ Elections that a failed or restarted broker makes necessary are decided in `part
 from collections.abc import Iterable
 
 from kalda.common.errors import ErrorCode
+from kalda.common.steps import Steps
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.events import ElectionType
@@ -44,13 +45,13 @@ def outcome(context: ControllerContext, election: ElectionType, partition: Topic
 
 def elect(
     context: ControllerContext, election: ElectionType, partitions: Iterable[TopicPartition]
-) -> list[Write]:
+) -> Steps[list[Write]]:
     """Elect leaders; a requested unclean election ignores ``unclean.leader.election.enable``."""
     strategy = ElectionStrategy.PREFERRED if election is ElectionType.PREFERRED else ElectionStrategy.UNCLEAN
-    return decide_states(context, [p for p in partitions if p in context.states], strategy)
+    return (yield from decide_states(context, [p for p in partitions if p in context.states], strategy))
 
 
-def on_leader_imbalance_check(context: ControllerContext) -> list[Write]:
+def on_leader_imbalance_check(context: ControllerContext) -> Steps[list[Write]]:
     """Elect the preferred replicas of brokers that lead too few of their preferred partitions.
 
     A broker's imbalance is the percentage of its preferred partitions that it does not lead. Above
@@ -59,6 +60,7 @@ def on_leader_imbalance_check(context: ControllerContext) -> list[Write]:
     preferred: dict[int, int] = {}
     missed: dict[int, list[TopicPartition]] = {}
     for partition in context.all_partitions():
+        yield
         if partition.topic in context.topics_to_delete:
             continue
         broker_id = context.replicas_of(partition)[0]
@@ -70,7 +72,7 @@ def on_leader_imbalance_check(context: ControllerContext) -> list[Write]:
     for broker_id, partitions in sorted(missed.items()):
         if len(partitions) * 100 > context.leader_imbalance_percentage * preferred[broker_id]:
             candidates += [p for p in partitions if context.is_online(p, broker_id)]
-    return decide_states(context, candidates, ElectionStrategy.PREFERRED)
+    return (yield from decide_states(context, candidates, ElectionStrategy.PREFERRED))
 
 
 def imbalance_count(context: ControllerContext) -> int:

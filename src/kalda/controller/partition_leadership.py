@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TypeAlias
 
 from kalda.cluster.schema import PartitionState, ReplicaAssignment
+from kalda.common.steps import Steps
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import CreatePartitionStates, UpdatePartitionStates, WriteAssignments
@@ -31,11 +32,12 @@ def decide_states(
     context: ControllerContext,
     partitions: Iterable[TopicPartition],
     strategy: ElectionStrategy = ElectionStrategy.OFFLINE,
-) -> list[Write]:
+) -> Steps[list[Write]]:
     """Return the writes of those partitions that need a first or another state."""
     created: dict[TopicPartition, PartitionState] = {}
     updated: dict[ElectionStrategy, dict[TopicPartition, PartitionState]] = {}
     for partition in partitions:
+        yield
         if partition.topic in context.topics_to_delete:
             continue
         if partition not in context.states:
@@ -95,14 +97,15 @@ def record_and_announce(
     states: Mapping[TopicPartition, PartitionState],
     batch: RequestBatch,
     new: Set[TopicPartition] = frozenset(),
-) -> list[Write]:
+) -> Steps[list[Write]]:
     """Record states that ZooKeeper holds, and announce those that need no further write.
 
     Each state is decided again: brokers may have started or failed since the write was decided.
     """
-    recorded = record_states(context, states)
-    writes = decide_states(context, recorded)
+    recorded = yield from record_states(context, states)
+    writes = yield from decide_states(context, recorded)
     for partition in without_pending_write(context, recorded, writes):
+        yield
         announce(context, partition, batch, is_new=partition in new)
     return writes
 
@@ -113,18 +116,21 @@ def on_states_updated(
     conflicts: Mapping[TopicPartition, PartitionState | None],
     strategy: ElectionStrategy,
     batch: RequestBatch,
-) -> list[Write]:
+) -> Steps[list[Write]]:
     """Record the outcome of conditional writes, and decide refused writes again with the same strategy.
 
     A write is refused if the leader changed its ISR first, or if the response to our own write was lost.
     """
-    written = record_states(context, updated)
+    written = yield from record_states(context, updated)
     completed: dict[TopicPartition, ReplicaAssignment] = {}
     if strategy is ElectionStrategy.REASSIGNMENT:
-        completed = _complete_reassignments(context, written)
-    refused = record_states(context, {p: state for p, state in conflicts.items() if state is not None})
-    writes = [*decide_states(context, written), *decide_states(context, refused, strategy)]
+        completed = yield from _complete_reassignments(context, written)
+    stored = {p: state for p, state in conflicts.items() if state is not None}
+    refused = yield from record_states(context, stored)
+    writes = yield from decide_states(context, written)
+    writes += yield from decide_states(context, refused, strategy)
     for partition in without_pending_write(context, [*written, *refused], writes):
+        yield
         announce(context, partition, batch)
     if completed:
         # Last: until this write succeeds, a new controller finds the reassignment and completes it again.
@@ -134,10 +140,11 @@ def on_states_updated(
 
 def record_states(
     context: ControllerContext, states: Mapping[TopicPartition, PartitionState]
-) -> list[TopicPartition]:
+) -> Steps[list[TopicPartition]]:
     """Record partition states in the context; return the partitions that exist in it."""
     known = [partition for partition in states if partition in context.partition_status]
     for partition in known:
+        yield
         state = context.states[partition] = states[partition]
         note_returned(context, partition, state)
         update_status(context, partition)
@@ -160,26 +167,28 @@ def note_returned(context: ControllerContext, partition: TopicPartition, state: 
 
 def _complete_reassignments(
     context: ControllerContext, partitions: Collection[TopicPartition]
-) -> dict[TopicPartition, ReplicaAssignment]:
+) -> Steps[dict[TopicPartition, ReplicaAssignment]]:
     """Reduce the assignments of completed reassignments to their targets, and return those assignments."""
     completed: dict[TopicPartition, ReplicaAssignment] = {}
     for partition in partitions:
+        yield
         assignment = context.assignment_of(partition)
         if assignment.is_being_reassigned and partition.topic not in context.topics_to_delete:
             completed[partition] = ReplicaAssignment(assignment.target)
-            record_assignments(context, {partition: completed[partition]})
+    yield from record_assignments(context, completed)
     return completed
 
 
 def record_assignments(
     context: ControllerContext, changes: Mapping[TopicPartition, ReplicaAssignment]
-) -> None:
+) -> Steps[None]:
     """Record new assignments of known partitions in the context.
 
     Added replicas are new; removed replicas are deleted when the partition's next state is announced.
     """
     by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
     for partition, assignment in changes.items():
+        yield
         by_topic.setdefault(partition.topic, {})[partition.partition] = assignment
         before = context.replicas_of(partition)
         removed = [

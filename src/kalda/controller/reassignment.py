@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from kalda.cluster.schema import ReplicaAssignment
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.steps import Steps
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import WriteAssignments
@@ -116,7 +117,7 @@ def on_reassignments_requested(changes: Mapping[TopicPartition, ReplicaAssignmen
 
 def on_assignments_written(
     context: ControllerContext, changes: Mapping[TopicPartition, ReplicaAssignment]
-) -> list[Write]:
+) -> Steps[list[Write]]:
     """Record assignments that are durable, and announce them to their brokers under a new leader epoch.
 
     The assignments of reassignments that were just completed are recorded already.
@@ -126,5 +127,5 @@ def on_assignments_written(
         for partition, assignment in changes.items()
         if context.assignment_of(partition).replicas and context.assignment_of(partition) != assignment
     }
-    record_assignments(context, changed)
-    return decide_states(context, changed, ElectionStrategy.NEW_EPOCH)
+    yield from record_assignments(context, changed)
+    return (yield from decide_states(context, changed, ElectionStrategy.NEW_EPOCH))

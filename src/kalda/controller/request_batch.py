@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kalda.cluster.schema import LEADER_DURING_DELETE, NO_LEADER, PartitionState
+from kalda.common.steps import Steps
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import (
@@ -77,17 +78,20 @@ class RequestBatch:
             epoch = LEADER_DURING_DELETE if is_being_deleted else state.leader_epoch
         self._stop.setdefault((broker_id, delete), {})[partition] = epoch
 
-    def effects(self) -> list[Effect]:
+    def effects(self) -> Steps[list[Effect]]:
         """Return the requests collected."""
         context = self._context
         identity = (context.controller_id, context.epoch)
         built: dict[tuple[TopicPartition, bool], PartitionLeadership] = {}
 
-        def leadership(partition: TopicPartition, is_new: bool = False) -> PartitionLeadership:
-            key = (partition, is_new)
-            if key not in built:
-                built[key] = self._leadership(partition, is_new)
-            return built[key]
+        def leaderships(entries: Iterable[tuple[TopicPartition, bool]]) -> Steps[list[PartitionLeadership]]:
+            found: list[PartitionLeadership] = []
+            for entry in entries:
+                yield
+                if entry not in built:
+                    built[entry] = self._leadership(*entry)
+                found.append(built[entry])
+            return found
 
         brokers = [context.live_brokers[broker_id] for broker_id in sorted(context.live_brokers)]
         effects: list[Effect] = []
@@ -96,13 +100,14 @@ class RequestBatch:
             Send(broker_id, UpdateMetadata(*identity, [], brokers)) for broker_id in sorted(self._full)
         )
         for broker_id, roles in sorted(self._leader_and_isr.items()):
-            hosted = [leadership(partition, is_new) for partition, is_new in roles.items()]
+            hosted = yield from leaderships(roles.items())
             effects.append(Send(broker_id, LeaderAndIsr(*identity, hosted, is_full=broker_id in self._full)))
         if self._is_metadata_due:
-            changed = [leadership(p) for p in self._metadata if self._is_known(p)]
-            everything = []
+            changed = yield from leaderships((p, False) for p in self._metadata if self._is_known(p))
+            everything: list[PartitionLeadership] = []
             if self._metadata_full:
-                everything = [leadership(p) for p in context.all_partitions() if self._is_known(p)]
+                known = filter(self._is_known, context.all_partitions())
+                everything = yield from leaderships((p, False) for p in known)
             for broker_id in sorted(context.live_brokers):
                 is_full = broker_id in self._metadata_full
                 sent = everything if is_full else changed

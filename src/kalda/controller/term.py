@@ -18,13 +18,13 @@ from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, 
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
-from kalda.common.turns import between
+from kalda.common.turns import Turns, between
 from kalda.common.types import TopicPartition, is_other_topic
 from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
-from kalda.controller.core import step
+from kalda.controller.core import steps
 from kalda.controller.effects import (
     BrokerRequest,
     CreatePartitionStates,
@@ -100,12 +100,14 @@ class Term:
         self._legacy_moves: dict[TopicPartition, tuple[int, ...]] = {}
         """The reassignments that `/admin/reassign_partitions` still lists."""
         self._statistics: ControllerStatistics | None = None
+        self._is_stepping = False
+        """Statistics that are counted during a step are of a part of it, and kept to its end."""
 
     def statistics(self) -> ControllerStatistics:
         """Return the controller's statistics."""
         if self._statistics is None:
             self._statistics = statistics_of(self.context)
-        elif invariants.enabled:
+        elif invariants.enabled and not self._is_stepping:
             recount = statistics_of(self.context)
             assert recount == self._statistics, f"cached {self._statistics}, counted {recount}"
         return self._statistics
@@ -390,8 +392,12 @@ class Term:
         """Feed one event to the core, then the outcomes of its writes, before any other event."""
         queue = EventQueue(event)
         while (upcoming := queue.next_event()) is not None:
-            effects = step(self.context, upcoming)
-            self._statistics = None
+            self._is_stepping = True
+            try:
+                effects = await Turns.of_brokers().result(steps(self.context, upcoming))
+            finally:
+                self._is_stepping = False
+                self._statistics = None
             self._channels.set_brokers(self.context.live_brokers)
             for effect in effects:
                 outcome = await self._reliably(partial(self._perform, effect))

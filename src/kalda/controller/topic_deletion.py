@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 from kalda.cluster.schema import LEADER_DURING_DELETE
 from kalda.common.errors import ErrorCode
+from kalda.common.steps import Steps
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import DeleteTopicZnodes, Effect, RejectTopicDeletion
 from kalda.controller.events import StopReplicaResponseReceived
@@ -21,7 +22,9 @@ _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Response codes after which a broker does not have the replica."""
 
 
-def request_deletions(context: ControllerContext, topics: Iterable[str], batch: RequestBatch) -> list[Effect]:
+def request_deletions(
+    context: ControllerContext, topics: Iterable[str], batch: RequestBatch
+) -> Steps[list[Effect]]:
     """Start deleting newly marked topics; reject topics that do not exist, or all if deletion is disabled."""
     wanted = sorted(set(topics) - context.topics_to_delete)
     accepted = [
@@ -30,14 +33,16 @@ def request_deletions(context: ControllerContext, topics: Iterable[str], batch: 
     rejected = tuple(topic for topic in wanted if topic not in accepted)
     context.topics_to_delete.update(accepted)
     for topic in accepted:
+        yield
         batch.add_metadata(context.partitions_of(topic))
     effects: list[Effect] = [RejectTopicDeletion(rejected)] if rejected else []
-    return effects + resume_deletions(context, accepted, batch)
+    effects += yield from resume_deletions(context, accepted, batch)
+    return effects
 
 
 def resume_deletions(
     context: ControllerContext, topics: Collection[str], batch: RequestBatch
-) -> list[Effect]:
+) -> Steps[list[Effect]]:
     """Continue the deletion of topics: stop replicas on live brokers, finish topics without replicas."""
     finished: list[str] = []
     for topic in sorted(topics):
@@ -45,6 +50,7 @@ def resume_deletions(
             continue
         is_finished = True
         for replica in context.topic_replicas(topic):
+            yield
             status = context.replica_status[replica]
             if status is ReplicaStatus.DELETION_SUCCESSFUL:
                 continue
@@ -66,7 +72,7 @@ def resume_deletions(
 
 def complete_deletions(
     context: ControllerContext, topics: Iterable[str], batch: RequestBatch
-) -> list[Effect]:
+) -> Steps[list[Effect]]:
     """Complete the deletion of topics whose remaining replicas are all on dead brokers.
 
     A live broker must have deleted its replica first: it could still serve the replica under the topic's
@@ -84,25 +90,28 @@ def complete_deletions(
         if any(replica.broker_id in context.live_brokers for replica in left):
             continue
         for replica in left:
+            yield
             context.move_replica(replica, ReplicaStatus.OFFLINE)
             context.move_replica(replica, ReplicaStatus.DELETION_STARTED)
             context.move_replica(replica, ReplicaStatus.DELETION_SUCCESSFUL)
         complete.append(topic)
-    return resume_deletions(context, complete, batch)
+    return (yield from resume_deletions(context, complete, batch))
 
 
 def on_stop_replica_response(
     context: ControllerContext, event: StopReplicaResponseReceived, batch: RequestBatch
-) -> list[Effect]:
+) -> Steps[list[Effect]]:
     """Record which replicas a broker has deleted."""
     if not event.request.delete or event.request.controller_epoch != context.epoch:
         return []
     progressed: set[str] = set()
     statuses = context.replica_status
     for partition in event.request.partitions:
+        yield
         if event.errors.get(partition, ErrorCode.NONE) in _GONE:
             context.pending_deletions.get(event.broker_id, {}).pop(partition, None)
     for replica in [Replica(partition, event.broker_id) for partition in event.request.partitions]:
+        yield
         if statuses.get(replica) is not ReplicaStatus.DELETION_STARTED:
             continue
         if event.errors.get(replica.partition, ErrorCode.NONE) in _GONE:
@@ -118,20 +127,22 @@ def on_stop_replica_response(
             for replica in context.topic_replicas(topic)
         )
     }
-    return resume_deletions(context, complete, batch)
+    return (yield from resume_deletions(context, complete, batch))
 
 
-def on_topics_deleted(context: ControllerContext, topics: Iterable[str]) -> None:
+def on_topics_deleted(context: ControllerContext, topics: Iterable[str]) -> Steps[None]:
     """Remove topics whose znodes have been deleted from the context."""
     for topic in topics:
         if topic not in context.topics_without_replicas:
             continue
         dead = []
         for replica in list(context.topic_replicas(topic)):
+            yield
             context.move_replica(replica, ReplicaStatus.NON_EXISTENT)
             if replica.broker_id not in context.live_brokers:
                 dead.append(replica)
         for partition in context.partitions_of(topic):
+            yield
             context.move_partition(partition, PartitionStatus.OFFLINE)
             context.move_partition(partition, PartitionStatus.NON_EXISTENT)
         context.forget_topic(topic)

@@ -10,7 +10,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.public import public_in
 
 COORDINATOR: Final = "coordinator"
-"""The coordination server, where a link names its ends."""
+"""The coordination server, as the end of a link or where a simulation kills or pauses it."""
 CONTROLLER: Final = "controller"
 """The broker that is the controller when the fault begins."""
 ALL: Final = "all"
@@ -89,6 +89,17 @@ class BrokerEffect(Enum):
     """Its wall clock is set forward or back."""
     SESSION_EXPIRY = "session:expire"
     """Its session with the coordination server expires."""
+    POWER_LOSS = "broker:power"
+    """It ends at once, and its disk loses a part of what was not synced."""
+    SLOW_DISK = "disk:slow"
+    """Each work in the background, such as a sync, takes longer."""
+    KILL_CLIENT = "client:kill"
+    """A client of a workload ends at once; `broker` is its number."""
+
+    @property
+    def is_simulated_only(self) -> bool:
+        """Whether only a simulation can carry it out."""
+        return self in (BrokerEffect.POWER_LOSS, BrokerEffect.SLOW_DISK, BrokerEffect.KILL_CLIENT)
 
 
 @public_in("kalda.faults")
@@ -264,9 +275,11 @@ class BrokerFault:
 
     effect: BrokerEffect
     broker: int | str
-    """The broker's id, ``controller``, ``leader/TOPIC/PARTITION`` or ``all``."""
+    """The broker's id, ``controller``, ``leader/TOPIC/PARTITION`` or ``all``; ``coordinator`` with KILL and
+    PAUSE, in a simulation only."""
     milliseconds: int | None = None
-    """How far the clock jumps, below 0 into the past; only with CLOCK_JUMP."""
+    """How far the clock jumps, below 0 into the past, with CLOCK_JUMP; how much longer a work takes, with
+    SLOW_DISK."""
     after_ms: int = 0
     """When it begins, in milliseconds after the plan was put in force."""
     for_ms: int | None = None
@@ -274,15 +287,21 @@ class BrokerFault:
 
     def __post_init__(self) -> None:
         _check_times(self.after_ms, self.for_ms)
-        is_jump = self.effect is BrokerEffect.CLOCK_JUMP
-        _demand(self.milliseconds is not None, is_jump, self.effect.value, "a duration, as in -1h")
-        if self.milliseconds is not None:
+        takes_time = self.effect in (BrokerEffect.CLOCK_JUMP, BrokerEffect.SLOW_DISK)
+        _demand(self.milliseconds is not None, takes_time, self.effect.value, "a duration, as in 1h")
+        if self.effect is BrokerEffect.SLOW_DISK and self.milliseconds is not None:
+            _check_range("the delay in milliseconds", self.milliseconds, 1, MILLISECONDS_MAX)
+        elif self.milliseconds is not None:
             limit = CLOCK_MILLISECONDS_MAX
             _check_range("the jump in milliseconds", self.milliseconds, -limit, limit)
         if self.effect is BrokerEffect.SESSION_EXPIRY and self.for_ms is not None:
             raise FaultError("session:expire has no end; leave out `for`")
         if isinstance(self.broker, int):
             _check_range("the broker", self.broker, 0, 2**31 - 1)
+        elif self.effect is BrokerEffect.KILL_CLIENT:
+            raise FaultError(f"a client is named by its number, not @{self.broker}")
+        elif self.broker == COORDINATOR and self.effect in (BrokerEffect.KILL, BrokerEffect.PAUSE):
+            pass
         elif self.broker not in (CONTROLLER, ALL) and _LEADER.fullmatch(self.broker) is None:
             raise FaultError(
                 f"the broker @{self.broker} is neither an id nor controller, all or leader/TOPIC/PARTITION"

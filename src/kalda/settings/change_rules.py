@@ -11,6 +11,7 @@ from typing import Final
 from kalda.common.config_def import HIDDEN, ConfigDef, ConfigError, ConfigType, UpdateMode
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.wire_format import STRING_BYTES_MAX
 from kalda.settings.broker_config import LISTENER_PREFIX, base_name, find_key
 from kalda.settings.definitions import OF_LISTENERS
 from kalda.settings.stored_passwords import is_password
@@ -41,7 +42,7 @@ def changed_settings(
     ``cleanup.policy`` unset, APPEND ``compact`` -> ``delete,compact``.
 
     Raises:
-        ApiError: INVALID_CONFIG, a list operation on a setting that is not a list.
+        ApiError: INVALID_CONFIG, a list operation on a setting that is not a list, or that makes it too long.
     """
     changed = dict(stored)
     for change in changes:
@@ -66,6 +67,12 @@ def changed_settings(
         else:
             current = [element for element in current if element not in operands]
         changed[change.name] = ",".join(current)
+        if len(changed[change.name].encode()) > STRING_BYTES_MAX:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"`{change.name}` would have {len(changed[change.name])} characters; a text may have "
+                f"{STRING_BYTES_MAX} bytes at most, or nobody could read it.",
+            )
     return changed
 
 

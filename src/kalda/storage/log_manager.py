@@ -76,6 +76,13 @@ class _ClosedLog:
     offsets: CheckpointedOffsets
 
 
+_DELETED_AT_ONCE: Final = 500
+"""Files and directories that one step removes on a thread that syncs wait for, too: 0.1 s, seldom 2 s."""
+
+_DELETION_SECONDS_AT_STOP: Final = 0.5
+"""A client may have deleted tens of thousands of partitions, and removing each directory takes up to 5 ms."""
+
+
 class LogManager:
     """The logs of one process, in one or several log directories."""
 
@@ -112,6 +119,7 @@ class LogManager:
         """Logs whose recovery needs more space than the disk has. Invariant: none of them is in `_logs`."""
         self._locks: dict[str, DirectoryLock] = {}
         self._offline: dict[str, str] = {}
+        self._is_deleting = False
         self._retention_pass: Iterator[UnifiedLog] | None = None
         self._expiration_pass: Iterator[UnifiedLog] | None = None
         self.resources.on_truncation = self._checkpoint_truncation
@@ -355,8 +363,9 @@ class LogManager:
                     logger.warning("flush of %s postponed: %s", log.topic_partition, error_text(error))
 
     def deletion_step(self) -> None:
-        """Remove the files whose delay is over, on the executor."""
-        self._delete_files(self.resources.clock.monotonic(), self.resources.executor)
+        """Remove files whose delay is over, on the executor, unless it still removes those of before."""
+        if not self._is_deleting:
+            self._delete_files(self.resources.clock.monotonic(), self.resources.executor)
 
     def checkpoint_recovery_points(self) -> None:
         """Write ``recovery-point-offset-checkpoint`` of each directory, in the background, if it changed."""
@@ -378,7 +387,7 @@ class LogManager:
         """
         logs = [*self._logs.values(), *self.futures.logs().values()]
         failed = self._close_logs(logs)
-        self._delete_files(None, InlineExecutor())
+        self._delete_files_at_stop()
         for log in logs:
             # A failed log keeps its lines: they must not name offsets that were not synced.
             if log not in failed:
@@ -652,8 +661,10 @@ class LogManager:
                     counts[parent] += 1
         return min(counts, key=lambda directory: counts[directory])
 
-    def _delete_files(self, now: float | None, executor: BackgroundExecutor) -> None:
-        due = self.resources.deletions.take_due(now)
+    def _delete_files(
+        self, now: float | None, executor: BackgroundExecutor, count_max: int = _DELETED_AT_ONCE
+    ) -> None:
+        due = self.resources.deletions.take_due(now, count_max)
         if not due:
             return
         file_system = self.resources.file_system
@@ -669,7 +680,22 @@ class LogManager:
                     # The next start finds the file by its suffix and tries again.
                     logger.warning("cannot remove %s: %s", path, error_text(error))
 
-        executor.submit(work)
+        def done(error: BaseException | None) -> None:
+            self._is_deleting = False
+            if error is not None:
+                logger.error("deleted files cannot be removed: %s", error_text(error))
+
+        self._is_deleting = True
+        executor.submit(work, done)
+
+    def _delete_files_at_stop(self) -> None:
+        """Remove files whose deletion waits, for a short time."""
+        clock, deletions = self.resources.clock, self.resources.deletions
+        end = clock.monotonic() + _DELETION_SECONDS_AT_STOP
+        while deletions and clock.monotonic() < end:
+            self._delete_files(None, InlineExecutor(), 1)
+        if deletions:
+            logger.info("%d deleted files and directories are left to the next start", len(deletions))
 
     def _checkpoint(self, name: str) -> None:
         self._note_moved()

@@ -44,15 +44,17 @@ class DeletionQueue:
             for due, path, is_directory in self._due
         )
 
-    def take_due(self, now: float | None) -> list[tuple[str, bool]]:
-        """Remove and return the files due at `now`, or all files if `now` is ``None``."""
-        if now is None:
-            taken = [(path, is_directory) for _, path, is_directory in self._due]
-            self._due.clear()
-            return taken
-        taken = [(path, is_directory) for due, path, is_directory in self._due if due <= now]
-        if taken:
-            self._due = deque(item for item in self._due if item[0] > now)
+    def take_due(self, now: float | None, count_max: int) -> list[tuple[str, bool]]:
+        """Remove and return some files that are due at `now`, or any if `now` is ``None``."""
+        taken: list[tuple[str, bool]] = []
+        kept: deque[tuple[float, str, bool]] = deque()
+        while self._due and len(taken) < count_max:
+            each = self._due.popleft()
+            if now is None or each[0] <= now:
+                taken.append(each[1:])
+            else:
+                kept.append(each)
+        self._due.extendleft(reversed(kept))
         return taken
 
 

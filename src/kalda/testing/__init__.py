@@ -11,6 +11,7 @@ contains no mocks, and nothing in the broker depends on it.
 
 from kalda.testing.cluster import Cluster
 from kalda.testing.cluster_threads import ClusterError
+from kalda.testing.namespace import Namespace
 from kalda.testing.process import KaldaProcess, KaldaProcessError
 from kalda.testing.process_cluster import BrokerProcess, ProcessCluster, ZooKeeperProcess
 from kalda.testing.security import Security
@@ -21,6 +22,7 @@ __all__ = [
     "ClusterError",
     "KaldaProcess",
     "KaldaProcessError",
+    "Namespace",
     "ProcessCluster",
     "Security",
     "ZooKeeperProcess",

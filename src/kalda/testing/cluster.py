@@ -22,6 +22,7 @@ from kalda.common.public import public
 from kalda.settings import BrokerConfig
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
+from kalda.testing.namespace import Namespace, Namespaces
 from kalda.testing.process import free_ports
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zookeeper.server.config import ZooKeeperConfig
@@ -122,6 +123,7 @@ class Cluster(ClientConfigs):
         self._members: Final[dict[Member, MemberThread]] = {}
         self._ports: Final[dict[int, int]] = {}
         self._zookeeper_port = 0
+        self._namespaces: Final = Namespaces(self._serving, self.controller_id)
 
     # Lifecycle.
 
@@ -163,6 +165,7 @@ class Cluster(ClientConfigs):
         failures = {
             member: thread.failure for member, thread in self._members.items() if thread.failure is not None
         }
+        self._namespaces.end()
         self._kill_all()
         logging.getLogger("kalda").removeHandler(self._violations)
         if self._violations.found and error is None:
@@ -282,6 +285,22 @@ class Cluster(ClientConfigs):
 
     # Operations.
 
+    def namespace(self, name: str | None = None) -> Namespace:
+        """Open a namespace: names of its own for a test that shares the cluster with others.
+
+        Args:
+            name: 1 to 32 letters of ASCII and digits; without it the namespace gets a number.
+
+        Raises:
+            ValueError: the name is not allowed, or a namespace with this name is open.
+            ClusterError: a broker could not open a port, or no broker runs.
+        """
+        return self._namespaces.open(name, self.secured)
+
+    def wait_namespaces_removed(self) -> None:
+        """Return when everything that closed namespaces had was removed from the cluster."""
+        self._namespaces.wait_removed()
+
     def start(self, broker_id: int) -> None:
         """Start a broker that is down; it serves on return.
 
@@ -330,6 +349,7 @@ class Cluster(ClientConfigs):
             ClusterError: it does not run.
         """
         self._running(broker_id).resume()
+        self._namespaces.restore(broker_id)
 
     def fill_disk(self, broker_id: int) -> None:
         """Simulate a full disk: writes fail with ENOSPC until `make_room`; reads and deletions succeed.
@@ -434,6 +454,8 @@ class Cluster(ClientConfigs):
             thread.begin()
         for thread in threads:
             thread.wait_ready(self._start_timeout_seconds)
+        for broker_id in broker_ids:
+            self._namespaces.restore(broker_id)
 
     def _config(self, broker_id: int, port: int) -> BrokerConfig:
         secured = self.secured
@@ -461,6 +483,10 @@ class Cluster(ClientConfigs):
 
     def _names(self) -> str:
         return f"there are brokers 0 to {self._brokers - 1} and {COORDINATOR!r}"
+
+    def _serving(self) -> Mapping[int, BrokerThread]:
+        found = {broker_id: self._broker(broker_id) for broker_id in self.running}
+        return {broker_id: thread for broker_id, thread in found.items() if thread.is_serving}
 
     def _broker(self, broker_id: int) -> BrokerThread:
         thread = self._running(broker_id)

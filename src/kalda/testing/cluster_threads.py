@@ -8,8 +8,9 @@ do has an effect. A pause blocks the member's loop.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar
 
 from kalda.broker.server import BrokerServer
 from kalda.common.public import public
@@ -27,6 +28,8 @@ from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
 
 logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @public
@@ -62,6 +65,11 @@ class MemberThread:
     def is_running(self) -> bool:
         """Whether the member has not ended; a paused one is running."""
         return self._thread.is_alive()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the member has started and has not ended."""
+        return self._ready.is_set() and self.is_running
 
     @property
     def is_paused(self) -> bool:
@@ -206,6 +214,20 @@ class BrokerThread(MemberThread):
         """The broker, once it serves; other threads may read its state but not change it."""
         assert self._server is not None, f"{self.name} has not started"
         return self._server
+
+    def submit(self, call: Callable[[BrokerServer], Awaitable[T]]) -> "Future[T]":
+        """Call a function with the broker on the broker's loop, from another thread."""
+
+        async def run() -> T:
+            return await call(self.server)
+
+        self._is_begun.wait()
+        coroutine = run()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise ClusterError(f"{self.name} has ended already") from None
 
     def fill_disk(self, *, is_full: bool) -> None:
         """Let writes to the log directories fail with ENOSPC, or succeed again."""

@@ -59,11 +59,11 @@ class Peer:
         self.connection = connection
 
     @classmethod
-    async def open(cls, bootstrap: str) -> "Peer":
+    async def open(cls, bootstrap: str, client_id: str = "peer") -> "Peer":
         host, _, port = bootstrap.rpartition(":")
         peer = cls(
             await TcpDialer().dial(
-                host, int(port), DialOptions(client_id="peer", timeout_seconds=TIMEOUT_SECONDS)
+                host, int(port), DialOptions(client_id=client_id, timeout_seconds=TIMEOUT_SECONDS)
             )
         )
         await peer.wait_for_coordinator()
@@ -335,3 +335,28 @@ async def test_bad_joins_are_refused_in_every_version(peer: Peer, version: int) 
     assert ErrorCode.INVALID_SESSION_TIMEOUT is await join("g", 10)
     assert ErrorCode.INVALID_SESSION_TIMEOUT is await join("g", 10_000_000)
     assert ErrorCode.UNKNOWN_MEMBER_ID is await join("not-there", 10_000, "somebody")
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("version", [0, 4, 5, 9])
+async def test_the_member_id_of_a_client_with_a_long_name_fits_in_a_response(
+    one_broker: str, version: int, is_static: bool
+) -> None:
+    """A longer one would end the join of each member and every description of the group."""
+    peer, group = await Peer.open(one_broker, "c" * 32_000), name()
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000 if version else -1,
+        group_instance_id="i" * 32_767 if is_static and version >= 5 else None,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    answer = await peer.ask(request, JoinGroupResponse, version)
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        request.member_id = answer.member_id
+        answer = await peer.ask(request, JoinGroupResponse, version)
+    assert ErrorCode.NONE == answer.error_code
+    described = await peer.ask(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse, 5)
+    assert [answer.member_id] == [member.member_id for member in described.groups[0].members]
+    peer.connection.close()

@@ -143,6 +143,18 @@ def test_list_operations_need_a_list(kind: int, name: str) -> None:
     assert ErrorCode.INVALID_CONFIG is caught.value.code
 
 
+def test_a_list_grows_to_what_a_response_can_carry() -> None:
+    """A longer one could be stored, and nobody could describe the settings of the topic any more."""
+    name = "leader.replication.throttled.replicas"
+    stored = {name: ",".join(f"{number}:1" for number in range(4000))}
+    change = ConfigChangeRequest(
+        name, AlterConfigOpType.APPEND, ",".join(f"{number}:2" for number in range(4000))
+    )
+    with pytest.raises(ApiError, match="32767 bytes") as caught:
+        changed_settings(stored, [change], TOPIC_CONFIG)
+    assert ErrorCode.INVALID_CONFIG is caught.value.code
+
+
 async def test_a_change_is_stored_and_seen_at_once(harness: AdminHarness) -> None:
     heard: list[tuple[str, int]] = []
     harness.store.on_topic_change(lambda topic, log: heard.append((topic, log.retention_ms)))

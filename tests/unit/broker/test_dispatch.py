@@ -304,6 +304,16 @@ class TestMessages:
         assert (ErrorCode.INVALID_REQUEST, "é" * 1000 + "…") == (answer.error_code, answer.error_message)
         assert [] == caplog.records
 
+    @pytest.mark.parametrize(
+        ("text", "sent"),
+        [("h" * 40_000, "h" * 32_764 + "…"), ("é" * 20_000, "é" * 16_382 + "…"), ("h\ud800", "h?")],
+    )
+    def test_a_text_that_no_response_can_carry_ends_none(self, text: str, sent: str) -> None:
+        """One topic in ZooKeeper with such a name ended the metadata of all clients."""
+        broker = Broker(find=lambda *_: FindCoordinatorResponse(host=text, port=9092))
+        answer = find_answer(broker.ask(find_frame()))
+        assert (ErrorCode.NONE, sent, 9092) == (answer.error_code, answer.host, answer.port)
+
     def test_response_that_cannot_be_encoded_becomes_unknown_server_error(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -36,6 +36,10 @@ from tests.unit.cluster.in_memory import InMemoryZooKeeper
         (b"[]", {}),
         (b'{"version":2,"status":1,"features":[]}', {}),
         (b'{"version":2,"status":1,"features":{"transaction.version":"x"}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":1e999}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":2,"share.version":70000}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":2,"share.version":-70000}}', {}),
+        (b"[" * 100_000, {}),
     ],
 )
 def test_levels_are_read_as_kafka_writes_them(data: bytes, levels: dict[str, int]) -> None:

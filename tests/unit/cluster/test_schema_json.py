@@ -246,3 +246,36 @@ def test_paths_are_kafkas() -> None:
     assert 12 == paths.sequence_number("config_change_0000000012")
     with pytest.raises(ValueError, match="ten digits"):
         paths.sequence_number("config_change_12")
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '"' + "h" * 40_000 + '"'])
+@pytest.mark.parametrize("field", ["endpoints", "rack", "features"])
+def test_a_registration_that_no_response_can_carry_is_refused(field: str, text: str) -> None:
+    """Every client's metadata names every broker, so that one such broker would end all of them."""
+    fields = {
+        "endpoints": '["PLAINTEXT://host:1"]',
+        "rack": '"r"',
+        "features": '{"f":{"min_version":1,"max_version":2}}',
+    }
+    schema.decode_broker(1, ("{" + ",".join(f'"{n}":{v}' for n, v in fields.items()) + "}").encode())
+    fields[field] = {
+        "endpoints": f'["PLAINTEXT://{text[1:-1]}:1"]',
+        "rack": text,
+        "features": f'{{{text}:{{"min_version":1,"max_version":2}}}}',
+    }[field]
+    with pytest.raises(SchemaError, match="registration of broker 1"):
+        schema.decode_broker(1, ("{" + ",".join(f'"{n}":{v}' for n, v in fields.items()) + "}").encode())
+
+
+def test_settings_with_half_of_a_surrogate_pair_are_refused() -> None:
+    for text in (rb"\ud800", "\ud800".encode(errors="surrogatepass")):
+        with pytest.raises(SchemaError, match="surrogate"):
+            schema.decode_config("topics", "t", b'{"version":1,"config":{"a":"' + text + b'"}}')
+
+
+def test_a_value_of_a_wrong_type_is_named_however_deep_it_is() -> None:
+    for depth in (10, 900, 100_000):
+        with pytest.raises(SchemaError):
+            schema.decode_config(
+                "topics", "t", b'{"version":1,"config":{"a":' + b"[" * depth + b"]" * depth + b"}}"
+            )

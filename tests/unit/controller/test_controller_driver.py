@@ -7,9 +7,11 @@ import pytest
 from kalda.cluster import paths
 from kalda.cluster.schema import PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import STEPS_AT_ONCE
 from kalda.common.types import TopicPartition
 from kalda.controller import channel_manager
-from kalda.controller.effects import LeaderAndIsr, StopReplica, UpdateMetadata
+from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
+from kalda.controller.request_batch import RequestBatch
 from tests.unit.controller.stage import Stage, registration, topic, until, until_empty
 
 P0 = TopicPartition("t", 0)
@@ -187,3 +189,31 @@ async def test_unclean_election_follows_the_topics_config(stage: Stage) -> None:
     states = await first.cluster.partition_states([P0, TopicPartition("u", 0)])
     assert ((1,), True) == (states[P0].isr, states[P0].leader_recovering)
     assert (-1, (2,)) == (states[TopicPartition("u", 0)].leader, states[TopicPartition("u", 0)].isr)
+
+
+async def test_a_topic_of_many_partitions_leaves_turns_to_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may create 10,000 partitions with one request, and delete them with another."""
+    built = most = 0
+    leadership = RequestBatch._leadership
+
+    def count(batch: RequestBatch, partition: TopicPartition, is_new: bool) -> PartitionLeadership:
+        nonlocal built
+        built += 1
+        return leadership(batch, partition, is_new)
+
+    async def other() -> None:
+        nonlocal built, most
+        while True:
+            built = 0
+            await asyncio.sleep(0)
+            most = max(most, built)
+
+    monkeypatch.setattr(RequestBatch, "_leadership", count)
+    node = await stage.start(1)
+    beside = asyncio.ensure_future(other())
+    await node.cluster.create_topics([topic("t", *[(1,)] * 1000)])
+    await until(lambda: stage.brokers.leader(1, TopicPartition("t", 999)) == 1)
+    beside.cancel()
+    assert 0 < most <= STEPS_AT_ONCE

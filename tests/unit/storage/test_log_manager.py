@@ -166,6 +166,31 @@ def test_deletion_renames_at_once_and_unlinks_later() -> None:
     assert broker.manager.get(PARTITION) is recreated
 
 
+def test_a_stop_does_not_wait_for_the_deletion_of_thousands_of_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion of 36,000 partitions held a stop up for 6 seconds; the next start continues it."""
+    broker = Broker()
+    for number in range(300):
+        broker.manager.get_or_create(TopicPartition("many", number))
+        broker.manager.delete(TopicPartition("many", number))
+    remove_tree = broker.file_system.remove_tree
+
+    def slow(path: str) -> None:
+        broker.clock.advance(0.005)
+        remove_tree(path)
+
+    monkeypatch.setattr(broker.file_system, "remove_tree", slow)
+    broker.manager.close()
+
+    def left() -> list[str]:
+        return [name for name in broker.file_system.directories if name.endswith("-delete")]
+
+    assert 190 <= len(left()) <= 210
+    manager = LogManager([DIRECTORY], lambda _: LogConfig(), ManualClock(), broker.file_system)
+    manager.load()
+    manager.deletion_step()
+    assert [] == left()
+
+
 def test_an_interrupted_deletion_is_finished_after_the_start() -> None:
     broker = Broker()
     append(broker.log, b"a")

@@ -157,3 +157,28 @@ async def test_cancelled_call_does_not_disturb_the_server() -> None:
     await asyncio.gather(task, return_exceptions=True)
     assert "/b" == await session.create("/b")
     assert await session.exists("/a") is not None
+
+
+async def test_many_transactions_leave_turns_to_others() -> None:
+    """The controller creates the states of 10,000 partitions at once if a client asks for as many."""
+    zookeeper = InMemoryZooKeeper()
+    session = await zookeeper.connect()
+    nodes = zookeeper.server.server.tree.nodes
+    most = 0
+    created = asyncio.Event()
+
+    async def other() -> None:
+        nonlocal most
+        while not created.is_set():
+            before = len(nodes)
+            await asyncio.sleep(0)
+            most = max(most, len(nodes) - before)
+
+    beside = asyncio.ensure_future(other())
+    outcomes = await session.multi_many([[Create(f"/{n}-{m}") for m in range(100)] for n in range(50)])
+    created.set()
+    await beside
+
+    assert all(isinstance(each, list) for each in outcomes)
+    assert 5000 <= len(nodes)
+    assert 0 < most <= 1000

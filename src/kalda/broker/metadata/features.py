@@ -20,6 +20,7 @@ from kalda.cluster import paths
 from kalda.common.backoff import jittered
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
+from kalda.common.received_json import loads_received
 from kalda.runtime.error_text import error_text
 from kalda.runtime.random import Random
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
@@ -38,6 +39,8 @@ RETRY_SECONDS: Final = 1.0
 _ZNODE_VERSION: Final = 2
 """The version of the znode's format; in this one a feature has a single level."""
 _ENABLED: Final = 1
+_LEVEL_MAX: Final = 0x7FFF
+"""ApiVersions carries levels in 16 bits."""
 
 
 class UpgradeType(IntEnum):
@@ -225,14 +228,17 @@ def _reason_against(update: FeatureUpdate, present: int, brokers: Mapping[int, L
 def _decode_all(data: bytes) -> dict[str, int]:
     """Return the levels of all features, supported or not; log malformed `data` and return none."""
     try:
-        fields = json.loads(data)
+        fields = loads_received(data)
         if fields["status"] != _ENABLED:
             return {}
-        return {
+        levels = {
             # In version 1 of the format a feature has a range.
             name: int(level["max_version_level"] if isinstance(level, dict) else level)
             for name, level in fields["features"].items()
         }
+        if levels and not 0 <= min(levels.values()) <= max(levels.values()) <= _LEVEL_MAX:
+            raise ValueError(f"a level is not in 0 to {_LEVEL_MAX}")
+        return levels
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         found, reason = bytes_text(data), error_text(error)
         logger.error("%s has content that is not a list of features, %s: %s", paths.FEATURE, found, reason)

@@ -7,12 +7,13 @@ with any number of topics. Waiting for a change (`topics.topic_wait`) and the la
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo
+from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, result_of
 from kalda.common.types import (
     NO_PARTITION_LEADER,
     UUID,
@@ -42,7 +43,11 @@ class MetadataCache:
         self._topics: Final[dict[str, TopicMetadata]] = {}
         self._names_by_id: Final[dict[bytes, str]] = {}
         self._sorted_names: tuple[str, ...] | None = ()
+        self._registered: dict[int, BrokerInfo] = {}
         self._brokers: dict[int, BrokerInfo] = {}
+        """The registered brokers, with the endpoints of added listeners."""
+        self._added: Final[dict[str, Mapping[int, ListenerEndpoint]]] = {}
+        """Listeners that no registration has, by name: the endpoint of each broker."""
         self._listeners: Final[list[ChangeListener]] = []
         self.controller_id = -1
         """The id of the controller, -1 while it is unknown."""
@@ -123,7 +128,7 @@ class MetadataCache:
             ApiError: STALE_CONTROLLER_EPOCH, the controller was replaced.
         """
         self.apply_brokers(update)
-        self.apply_partitions(update.partitions)
+        result_of(self.apply_partitions(update.partitions))
 
     def apply_brokers(self, update: UpdateMetadata) -> None:
         """Apply the first part of an update: the controller and all live brokers.
@@ -139,18 +144,45 @@ class MetadataCache:
             )
         self.controller_epoch = update.controller_epoch
         brokers = {info.id: info for info in sorted(update.brokers, key=lambda info: info.id)}
-        if brokers != self._brokers or update.controller_id != self.controller_id:
-            self._brokers = brokers
+        if brokers != self._registered or update.controller_id != self.controller_id:
+            self._registered = brokers
             self.controller_id = update.controller_id
-            self.brokers_generation += 1
+            self._show_added()
 
-    def apply_partitions(self, changed_partitions: Iterable[PartitionLeadership]) -> None:
-        """Apply the rest of an update, or a part of it with whole topics, and notify the listeners."""
+    def add_listener(self, name: str, endpoints: Mapping[int, ListenerEndpoint]) -> None:
+        """Return these endpoints to clients of a listener that is in no broker's registration."""
+        self._added[name] = dict(endpoints)
+        self._show_added()
+
+    def remove_listener(self, name: str) -> None:
+        """Forget a listener that `add_listener` added."""
+        if self._added.pop(name, None) is not None:
+            self._show_added()
+
+    def _show_added(self) -> None:
+        self.brokers_generation += 1
+        if not self._added:
+            self._brokers = self._registered
+            return
+        self._brokers = {}
+        for broker_id, info in self._registered.items():
+            added = (endpoints.get(broker_id) for endpoints in self._added.values())
+            endpoints = info.endpoints + tuple(each for each in added if each is not None)
+            self._brokers[broker_id] = replace(info, endpoints=endpoints)
+
+    def apply_partitions(self, changed_partitions: Iterable[PartitionLeadership]) -> Steps[None]:
+        """Apply the rest of an update, or a part of it with whole topics, and notify the listeners.
+
+        The topics change together, in the last step. No other update may be applied before it.
+        """
         by_topic: dict[str, list[PartitionLeadership]] = {}
         for partition in changed_partitions:
             by_topic.setdefault(partition.topic, []).append(partition)
+        updated: dict[str, TopicMetadata | None] = {}
         for name, partitions in by_topic.items():
-            self._update_topic(name, partitions)
+            updated[name] = yield from self._updated_topic(name, partitions)
+        for name, topic in updated.items():
+            self._replace_topic(name, topic)
         if invariants.enabled:
             self.check_invariants(by_topic)
         changed = frozenset(by_topic)
@@ -181,11 +213,14 @@ class MetadataCache:
             f"{len(self._topics)} topics, but {self._sorted_names}"
         )
 
-    def _update_topic(self, name: str, changes: Iterable[PartitionLeadership]) -> None:
+    def _updated_topic(
+        self, name: str, changes: Iterable[PartitionLeadership]
+    ) -> Steps[TopicMetadata | None]:
         current = self._topics.get(name)
         partitions = dict(current.partitions) if current is not None else {}
         topic_id = current.topic_id if current is not None else ZERO_UUID
         for change in changes:
+            yield
             if change.leader == LEADER_DURING_DELETE:
                 if not is_other_topic(change.topic_id, topic_id):
                     partitions.pop(change.partition, None)
@@ -198,15 +233,21 @@ class MetadataCache:
             if invariants.enabled and change.topic_id != ZERO_UUID and change.partition in partitions:
                 _check_epochs(partitions[change.partition], change)
             partitions[change.partition] = change
+        if not partitions:
+            return None
+        return TopicMetadata(name, topic_id, dict(sorted(partitions.items())))
+
+    def _replace_topic(self, name: str, topic: TopicMetadata | None) -> None:
+        current = self._topics.get(name)
         if current is not None:
             self._names_by_id.pop(current.topic_id.bytes, None)
-        if partitions:
-            self._topics[name] = TopicMetadata(name, topic_id, dict(sorted(partitions.items())))
-            if topic_id != ZERO_UUID:
-                self._names_by_id[topic_id.bytes] = name
+        if topic is not None:
+            self._topics[name] = topic
+            if topic.topic_id != ZERO_UUID:
+                self._names_by_id[topic.topic_id.bytes] = name
         else:
             self._topics.pop(name, None)
-        if (current is not None) != bool(partitions):
+        if (current is None) != (topic is None):
             self._sorted_names = None
 
 

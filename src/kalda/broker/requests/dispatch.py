@@ -47,7 +47,7 @@ from kalda.protocol.framing import SIZE
 from kalda.protocol.headers import response_header
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import Struct
-from kalda.protocol.wire_format import skip_tagged_fields
+from kalda.protocol.wire_format import STRING_BYTES_MAX, skip_tagged_fields
 from kalda.zookeeper.errors import ZooKeeperError
 
 if TYPE_CHECKING:
@@ -598,13 +598,13 @@ def encode_reply(context: RequestContext, response: Any) -> RawReply:
     Raises:
         MessageError: a field of the response does not exist in the request's version.
 
-    Error messages quote what a client sent; where that makes them longer than a string may be, they are cut.
+    Texts that are longer than a string may be are cut: error messages quote what a client sent.
     """
     version = context.api_version
     try:
         chunks: list[Any] = codec.encode_chunks(response, version)
     except MessageError:
-        if not any(list(_shorten_messages(response))):
+        if not any(list(_make_sendable(response))):
             raise
         chunks = codec.encode_chunks(response, version)
     return _framed(context, chunks)
@@ -617,7 +617,7 @@ def _encode_reply_in_steps(context: RequestContext, response: Any) -> Steps[RawR
         chunks: list[Any] = yield from codec.encode_in_steps(response, version)
     except MessageError:
         is_changed = False
-        for is_cut in _shorten_messages(response):
+        for is_cut in _make_sendable(response):
             is_changed |= is_cut
             yield
         if not is_changed:
@@ -637,18 +637,38 @@ def _framed(context: RequestContext, chunks: list[Any]) -> RawReply:
     return reply
 
 
-def _shorten_messages(message: Struct) -> Iterator[bool]:
-    """Cut the long error messages in a response; yield for each of its structs whether there were any."""
+def _make_sendable(message: Struct) -> Iterator[bool]:
+    """Cut what is too long of the texts in a response; yield for each of its structs whether there were any.
+
+    Error messages quote what a client sent. Other texts are from znodes that were written by hand, and one of
+    them must not end the response for all others: Metadata names every topic.
+    """
     is_changed = False
     for field in message.FIELDS:
         value = getattr(message, field.name)
-        if field.name == _ERROR_MESSAGE and value is not None and len(value) > _MESSAGE_LENGTH_MAX:
-            setattr(message, field.name, value[:_MESSAGE_LENGTH_MAX] + "…")
-            is_changed = True
-        for each in value if isinstance(value, list) else (value,):
+        if isinstance(value, str):
+            sendable = _sendable_text(value, _MESSAGE_LENGTH_MAX if field.name == _ERROR_MESSAGE else None)
+            if sendable != value:
+                setattr(message, field.name, sendable)
+                is_changed = True
+            continue
+        for index, each in enumerate(value if isinstance(value, list) else (value,)):
             if isinstance(each, Struct):
-                yield from _shorten_messages(each)
+                yield from _make_sendable(each)
+            elif isinstance(each, str) and each != (sendable := _sendable_text(each, None)):
+                value[index] = sendable
+                is_changed = True
     yield is_changed
+
+
+def _sendable_text(text: str, length_max: int | None) -> str:
+    if length_max is not None and len(text) > length_max:
+        text = text[:length_max] + "…"
+    data = text.encode(errors="replace")
+    if len(data) <= STRING_BYTES_MAX:
+        # Half of a surrogate pair becomes a question mark, as in Java.
+        return data.decode()
+    return data[: STRING_BYTES_MAX - 3].decode(errors="ignore") + "…"
 
 
 def _turns_of(context: RequestContext) -> Turns:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
+from kalda.common.received_json import loads_received
 from kalda.security.acl.model import (
     AccessControlEntry,
     AclOperation,
@@ -81,7 +82,7 @@ def decode_entries(data: bytes) -> frozenset[AccessControlEntry]:
     if not data:
         return frozenset()
     try:
-        document = json.loads(data)
+        document = loads_received(data)
         if document["version"] != _VERSION:
             raise AclSchemaError(f"ACLs of version {document['version']}; only {_VERSION} is known")
         return frozenset(
@@ -124,7 +125,7 @@ def decode_change(pattern_type: PatternType, data: bytes) -> ResourcePattern:
             if not separator:
                 raise AclSchemaError(f"not TYPE:NAME: {data[:100]!r}")
             return ResourcePattern(ResourceType.of_title(kind), name)
-        document = json.loads(data)
+        document = loads_received(data)
         return ResourcePattern(
             ResourceType.of_title(document["resourceType"]),
             str(document["name"]),

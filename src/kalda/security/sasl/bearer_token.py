@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kalda.common.received_json import loads_received
+
 TOKEN_BYTES_MAX: Final = 100_000
 """Far above any real token; a larger one is not decoded."""
 
@@ -183,8 +185,8 @@ def _scope(value: object) -> frozenset[str]:
 def _json_object(part: str, what: str) -> Mapping[str, Any]:
     try:
         data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-        found = json.loads(data)
-    except (binascii.Error, ValueError, RecursionError):
+        found = loads_received(data)
+    except (binascii.Error, ValueError):
         found = None
     if not isinstance(found, dict):
         raise InvalidTokenError(f"its {what} is no JSON object in base64url")

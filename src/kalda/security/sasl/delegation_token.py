@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from kalda.common.received_json import loads_received
 from kalda.common.sanitizer import desanitize, sanitize
 from kalda.security.principal import KafkaPrincipal
 
@@ -69,7 +70,7 @@ class DelegationToken:
             ValueError: it is malformed.
         """
         try:
-            document: dict[str, Any] = json.loads(data)
+            document: dict[str, Any] = loads_received(data)
             owner = _principal(document["owner"])
             return cls(
                 str(document["tokenId"]),
@@ -80,7 +81,7 @@ class DelegationToken:
                 int(document["maxTimestamp"]),
                 int(document["expiryTimestamp"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise ValueError("the znode of a delegation token is malformed") from None
 
 

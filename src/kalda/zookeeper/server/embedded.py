@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from kalda.common.turns import Turns, between
 from kalda.runtime.background import BackgroundExecutor
 from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
@@ -46,6 +47,9 @@ from kalda.zookeeper.server.watches import WatchTable
 from kalda.zookeeper.server.zookeeper_server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
 
 T = TypeVar("T")
+
+_OPERATIONS_PER_TURN: Final = 1000
+"""Operations that a call prepares before other work of the event loop; each takes some 10 us."""
 
 
 class EmbeddedServer:
@@ -300,7 +304,10 @@ class EmbeddedClient:
     ) -> list[list[OperationResult] | ZooKeeperError]:
         """Do many transactions, in one group commit."""
         # The client validates paths, as ZooKeeper's clients do, because the server checks them late.
-        bad = [check_transaction(operations) for operations in transactions]
+        bad: list[ZooKeeperError | None] = []
+        for index, operations in enumerate(transactions):
+            await between(index)
+            bad.append(check_transaction(operations))
         outcomes = iter(
             await self._submit(
                 [
@@ -358,7 +365,12 @@ class EmbeddedClient:
         if self._state is not SessionState.CONNECTED:
             raise SessionExpiredError(f"session {self._session_id:#x} is {self._state.value}")
         calls = CallGroup(len(operations))
+        waiting = 0
         for index, operation in enumerate(operations):
+            if waiting >= _OPERATIONS_PER_TURN:
+                waiting = 0
+                await Turns.of_brokers().wait()
+            waiting += len(operation.operations) if isinstance(operation, Multi) else 1
             self._server.submit(Request(self._session_id, operation, partial(calls.complete, index)))
         return await calls.wait()
 

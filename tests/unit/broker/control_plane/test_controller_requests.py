@@ -17,6 +17,7 @@ from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import SchemaError
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import STEPS_AT_ONCE
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
 from kalda.zookeeper.errors import ZooKeeperError
@@ -119,6 +120,27 @@ async def test_thousands_of_partitions_leave_turns_to_others(stops: bool) -> Non
     assert [PARTITIONS_PER_SLICE] * 10 + [1] == replicas.slices
     assert 11 == len(errors)
     assert turns >= 10
+
+
+async def test_the_metadata_of_a_topic_with_many_partitions_leaves_turns_to_others() -> None:
+    harness = AdminHarness()
+    requests = receiver(harness, Replicas())
+    partitions = [TopicPartition("a", number) for number in range(1000)]
+    turns = 0
+    seen: set[int] = set()
+
+    async def other() -> None:
+        nonlocal turns
+        while harness.cache.partition_count("a") < len(partitions):
+            turns += 1
+            seen.add(harness.cache.partition_count("a"))
+            await asyncio.sleep(0)
+
+    update = UpdateMetadata(0, 1, [leadership(partition) for partition in partitions], harness.brokers)
+    await asyncio.gather(requests.apply(update), other())
+
+    assert turns >= 1000 / STEPS_AT_ONCE
+    assert {0} == seen, "a topic is updated as a whole"
 
 
 class Interleaved(Replicas):

@@ -26,6 +26,9 @@ logger: Final = logging.getLogger(__name__)
 REQUIRES_MEMBER_ID_FROM: Final = 4
 SKIPS_ASSIGNMENT_FROM: Final = 9
 
+_MEMBER_ID_PREFIX_MAX: Final = 1000
+"""Characters of a client id or an instance id in a member id, which must fit in a string of a message."""
+
 
 @dataclass(frozen=True, slots=True)
 class Requester:
@@ -109,7 +112,7 @@ class Joining:
     def _join_new(self, join: _Join) -> Result[JoinGroupResponse]:
         group, instance_id = join.group, join.request.group_instance_id
         prefix = join.requester.client_id if instance_id is None else instance_id
-        new_member_id = f"{prefix}-{self._new_id()}"
+        new_member_id = f"{prefix[:_MEMBER_ID_PREFIX_MAX]}-{self._new_id()}"
         if instance_id is not None:
             present = group.static_members.get(instance_id)
             if present is not None:

@@ -1,0 +1,34 @@
+"""Reads JSON that others wrote: any bytes give a value or a `ValueError`."""
+
+import json
+import math
+from typing import Any, NoReturn
+
+
+def loads_received(data: str | bytes) -> Any:
+    """Return the value of a JSON text, whose texts UTF-8 can encode.
+
+    Raises:
+        ValueError: it is not JSON, is nested too deeply, or has what no message to a client can carry: half
+            of a surrogate pair, an infinity or NaN.
+    """
+    try:
+        value = json.loads(data, parse_float=_finite, parse_constant=_refuse)
+        if not data.isascii() or ("\\u" in data if isinstance(data, str) else b"\\u" in data):
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text has half of a surrogate pair, such as \\ud800") from None
+    return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        _refuse(text)
+    return number
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text:.20} is not a finite number")
