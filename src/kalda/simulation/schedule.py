@@ -83,6 +83,10 @@ def draw(
         "leader.imbalance.check.interval.seconds": "7",
         "replica.fetch.wait.max.ms": "500",
         "min.insync.replicas": "2",
+        "group.consumer.heartbeat.interval.ms": "2000",
+        "group.consumer.min.heartbeat.interval.ms": "2000",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.session.timeout.ms": "6000",
         "transaction.two.phase.commit.enable": "true",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
