@@ -14,6 +14,7 @@ from kalda.simulation.schedule import BROKERS, Outcome, Schedule
 from kalda.simulation.scheduler import StepsExceededError
 from kalda.simulation.workloads.coordination import Registers
 from kalda.simulation.workloads.exactly_once import Billing
+from kalda.simulation.workloads.groups import Readers
 from kalda.simulation.workloads.produce import CountingProducers
 from kalda.simulation.workloads.transactions import Ledgers
 from kalda.simulation.world import Workload, World
@@ -21,6 +22,7 @@ from kalda.simulation.world import Workload, World
 WORKLOADS: Final[dict[str, Callable[[World], Workload]]] = {
     "coordination": Registers,
     "exactly-once": Billing,
+    "groups": Readers,
     "produce": CountingProducers,
     "transactions": Ledgers,
 }
