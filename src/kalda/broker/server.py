@@ -42,6 +42,8 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
+from kalda.faults.state import Faults
+from kalda.net.frame_filters import FrameFilter
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.runtime.network import address_text
 from kalda.runtime.runtime import Runtime
@@ -82,8 +84,13 @@ class BrokerServer:
         *,
         runtime: Runtime,
         dialer: Dialer | None = None,
+        faults: Faults | None = None,
     ) -> None:
-        """`dialer` opens the connections to other brokers; over TCP if none is given."""
+        """`dialer` opens the connections to other brokers; over TCP if none is given.
+
+        `faults` are those of `set_faults` from the start on.
+        """
+        self._faults = faults
         self._config: Final = config
         self._dialer: Final = dialer if dialer is not None else TcpDialer(runtime.network)
         self._runtime: Final = runtime
@@ -122,6 +129,23 @@ class BrokerServer:
         first = next(each for each in endpoints if each.listener != control_plane)
         return address_text(first.host, first.port)
 
+    def set_faults(self, faults: Faults | None) -> None:
+        """Apply faults to all requests from now on, in place of earlier ones; None ends them."""
+        self._faults = faults
+        if self._parts is None:
+            return
+        filters = [] if faults is None else [self.fault_filter(faults)]
+        self.parts.server.set_outer_filters(filters)
+
+    def fault_filter(self, faults: Faults, prefix: str = "") -> FrameFilter:
+        """Return a filter of a listener that applies faults; `prefix` is that of a namespace's names."""
+        # Imported only when needed: few brokers have faults.
+        from kalda.broker.requests.fault_filter import FaultFilter, PlainNames
+        from kalda.broker.requests.handlers import HANDLERS
+
+        names = PlainNames(self.services.metadata_cache, prefix)
+        return FaultFilter(faults, HANDLERS, broker_id=self.services.broker_id, names=names)
+
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
 
@@ -140,6 +164,8 @@ class BrokerServer:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
         context = await self._open_logs_and_settings(undo)
         parts = self._parts = assemble(context, tasks)
+        if self._faults is not None:
+            self.set_faults(self._faults)
         undo.push_async_callback(self._undo_assembly, parts)
         try:
             await parts.listeners.bind()

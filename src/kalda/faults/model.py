@@ -67,6 +67,8 @@ class Condition(Enum):
     """A producer with the same transactional id has begun, so that this one is fenced."""
     MOVE = "move"
     """The coordinator of the group or the transactional id has moved to another broker."""
+    RECREATE = "recreate"
+    """The topic was deleted and created again, so that its id is another."""
 
 
 @public_in("kalda.faults")
@@ -153,14 +155,23 @@ CODES: Final[dict[Condition, dict[ApiKey, ErrorCode]]] = {
         (*GROUP_APIS, *(key for key in TRANSACTION_APIS if key is not ApiKey.PRODUCE)),
         ErrorCode.NOT_COORDINATOR,
     ),
+    Condition.RECREATE: dict.fromkeys((ApiKey.PRODUCE, ApiKey.FETCH), ErrorCode.UNKNOWN_TOPIC_ID),
 }
 
-_FENCED_FROM: Final = {
-    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
-    ApiKey.ADD_OFFSETS_TO_TXN: 2,
-    ApiKey.END_TXN: 2,
+_KNOWN_FROM: Final = {
+    (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): 2,
+    (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): 2,
+    (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): 2,
+    (ApiKey.PRODUCE, ErrorCode.UNKNOWN_TOPIC_ID): 13,
+    (ApiKey.FETCH, ErrorCode.UNKNOWN_TOPIC_ID): 13,
 }
-"""The first versions that know PRODUCER_FENCED; older ones say INVALID_PRODUCER_EPOCH."""
+"""The first version of an API that knows a code."""
+
+_BEFORE: Final = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""What older versions say instead."""
 
 
 def code_for(code: ErrorCode | Condition, api_key: ApiKey, version: int) -> ErrorCode | None:
@@ -168,8 +179,8 @@ def code_for(code: ErrorCode | Condition, api_key: ApiKey, version: int) -> Erro
     if isinstance(code, ErrorCode):
         return code
     found = CODES[code].get(api_key)
-    if found is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM[api_key]:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if found is not None and version < _KNOWN_FROM.get((api_key, found), 0):
+        return _BEFORE[found]
     return found
 
 
@@ -276,7 +287,7 @@ class BrokerFault:
     effect: BrokerEffect
     broker: int | str
     """The broker's id, ``controller``, ``leader/TOPIC/PARTITION`` or ``all``; ``coordinator`` with KILL and
-    PAUSE, in a simulation only."""
+    PAUSE."""
     milliseconds: int | None = None
     """How far the clock jumps, below 0 into the past, with CLOCK_JUMP; how much longer a work takes, with
     SLOW_DISK."""

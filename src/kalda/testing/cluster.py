@@ -9,7 +9,7 @@ import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,7 +19,10 @@ from kalda.broker.server import BrokerServer
 from kalda.common import invariants
 from kalda.common.overriding import override
 from kalda.common.public import public
+from kalda.faults import Fault, FaultPlan
 from kalda.settings import BrokerConfig
+from kalda.testing.cluster_faults import ClusterFaults
+from kalda.testing.cluster_files import DiskFault
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
 from kalda.testing.namespace import Namespace, Namespaces
@@ -119,6 +122,7 @@ class Cluster(ClientConfigs):
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._directory: Path
         self._network: Final = Network()
+        self._faults: Final = ClusterFaults(self, self._network, self._brokers_running)
         self._configs: Final[dict[int, BrokerConfig]] = {}
         self._members: Final[dict[Member, MemberThread]] = {}
         self._ports: Final[dict[int, int]] = {}
@@ -163,7 +167,9 @@ class Cluster(ClientConfigs):
     ) -> None:
         # A controlled shutdown would only take time: the data is removed, or left as after a crash.
         failures = {
-            member: thread.failure for member, thread in self._members.items() if thread.failure is not None
+            member: thread.failure
+            for member, thread in self._members.items()
+            if thread.failure is not None and member not in self._faults.excused
         }
         self._namespaces.end()
         self._kill_all()
@@ -357,7 +363,7 @@ class Cluster(ClientConfigs):
         Raises:
             ClusterError: it does not run.
         """
-        self._broker(broker_id).fill_disk(is_full=True)
+        self._broker(broker_id).set_disk_fault(DiskFault.FULL)
 
     def make_room(self, broker_id: int) -> None:
         """End the effect of `fill_disk`; the broker notices within a second or two.
@@ -365,7 +371,7 @@ class Cluster(ClientConfigs):
         Raises:
             ClusterError: it does not run.
         """
-        self._broker(broker_id).fill_disk(is_full=False)
+        self._broker(broker_id).set_disk_fault(None)
 
     def partition(self, *groups: Collection[Member]) -> None:
         """Cut the network between groups of members, until the next partition or `heal`.
@@ -389,6 +395,54 @@ class Cluster(ClientConfigs):
     def heal(self) -> None:
         """End the network partition: all members reach each other again."""
         self._network.heal()
+
+    def jump_clock(self, broker_id: int, seconds: float) -> None:
+        """Set a broker's wall clock forward, or back with a number below 0; its time-outs go on as before.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        self._broker(broker_id).jump_clock(round(seconds * 1000))
+
+    def expire_session(self, broker_id: int) -> None:
+        """End a broker's session with the coordination server, as if no heartbeat had come in time.
+
+        The broker opens another one and registers again.
+
+        Raises:
+            ClusterError: it does not run, or the coordination server does not.
+        """
+        coordinator = self._running(COORDINATOR)
+        assert isinstance(coordinator, CoordinatorThread), f"{COORDINATOR} is a {type(coordinator).__name__}"
+        coordinator.expire_session(self._broker(broker_id).session_id)
+
+    def apply_faults(self, plan: "str | Fault | FaultPlan | Iterable[str | Fault]") -> None:
+        """Put a plan of faults in force, in place of an earlier one.
+
+        Faults of requests apply when this returns, to all brokers together: ``*2`` means two requests to the
+        cluster. Faults of brokers and links without `after` have begun.
+
+        Example:
+            ```python
+            cluster.apply_faults("produce:NOT_LEADER*2,topic=orders; broker:pause@2,for=3s")
+            ```
+
+        Raises:
+            FaultError: the plan is not valid.
+            ClusterError: a broker that it names does not exist, or is not in the state that a fault needs.
+        """
+        self._faults.begin(FaultPlan.parse(plan))
+
+    def clear_faults(self) -> None:
+        """End the plan: all faults but the deaths of brokers, which `start` ends.
+
+        Does nothing if no plan is in force.
+        """
+        self._faults.end()
+
+    def faults_applied(self) -> list[int]:
+        """Return to how many requests each fault of requests applied, in the order of the plan."""
+        return self._faults.applied()
 
     def start_coordinator(self) -> None:
         """Start the coordination server again; it serves on return.
@@ -447,7 +501,8 @@ class Cluster(ClientConfigs):
             self._known(broker_id)
             self._require_down(broker_id)
         threads = [
-            BrokerThread(self._configs[broker_id], self._network, self.zookeeper) for broker_id in broker_ids
+            BrokerThread(self._configs[broker_id], self._network, self.zookeeper, self._faults.requests)
+            for broker_id in broker_ids
         ]
         for broker_id, thread in zip(broker_ids, threads, strict=True):
             self._members[broker_id] = thread
@@ -472,6 +527,13 @@ class Cluster(ClientConfigs):
         if self._racks is not None:
             settings["broker.rack"] = self._racks[broker_id]
         return BrokerConfig.from_properties(settings)
+
+    def _brokers_running(self) -> dict[int, BrokerThread]:
+        return {
+            member: thread
+            for member, thread in self._members.items()
+            if isinstance(thread, BrokerThread) and isinstance(member, int) and thread.is_running
+        }
 
     def _partition_count(self, topic: str) -> int:
         caches = [self.server(broker_id).services.metadata_cache for broker_id in self.running]
@@ -506,6 +568,7 @@ class Cluster(ClientConfigs):
             raise ClusterError(f"{_title(member)} runs already")
 
     def _kill_all(self) -> None:
+        self._faults.close()
         for thread in self._members.values():
             if thread.is_running:
                 thread.kill()

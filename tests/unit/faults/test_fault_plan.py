@@ -13,14 +13,13 @@ from kalda.faults import (
     Condition,
     FaultError,
     FaultPlan,
-    FaultState,
     LinkEffect,
     LinkFault,
     RequestEffect,
-    RequestFacts,
     RequestFault,
 )
 from kalda.faults.model import ALL_APIS, GROUP_APIS, TRANSACTION_APIS
+from kalda.faults.state import FaultState, RequestFacts
 
 PRODUCE = (ApiKey.PRODUCE,)
 
