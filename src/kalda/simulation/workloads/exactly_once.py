@@ -130,7 +130,7 @@ class Billing:
             end = self._world.now + random.uniform(4, 30)
             while self._world.now < end and (self._is_draining or not self._world.is_stopping):
                 try:
-                    is_done = await self._process(consumer, producer, random)
+                    is_done = await self._process(name, consumer, producer, random)
                 except TransactionAbortableError:
                     await producer.abort_transaction()
                     return
@@ -139,6 +139,7 @@ class Billing:
 
     async def _process(
         self,
+        name: str,
         consumer: AsyncConsumer[bytes, bytes],
         producer: AsyncProducer[bytes, bytes],
         random: SeededRandom,
@@ -159,10 +160,14 @@ class Billing:
         if not self._is_draining and random.random() < 0.06:
             # Slow enough to lose the partitions, or the transaction.
             await asyncio.sleep(random.random() * 14)
-        await producer.send_offsets_to_transaction(offsets, await consumer.group_metadata())
+        metadata = await consumer.group_metadata()
+        positions = {each.partition: offset for each, offset in offsets.items()}
+        self._world.history.note(f"{name} sends {positions} in generation {metadata.generation_id}")
+        await producer.send_offsets_to_transaction(offsets, metadata)
         if not self._is_draining and random.random() < 0.06:
             await asyncio.sleep(random.random() * 10)
         await producer.commit_transaction()
+        self._world.history.note(f"{name} committed {positions}")
         return False
 
 
