@@ -192,7 +192,7 @@ def test_an_abort_stays_known_while_its_marker_is_still_missing(size: int) -> No
 
 
 def lost_in_the_middle() -> tuple[Broker, Broker]:
-    """Return a log that lost the end of a committed transaction and the begin of an aborted one, and a whole one.
+    """Return a log without a commit and the begin of an aborted transaction, and the same log as a whole.
 
     The abort's marker was appended while these records were missing.
     """

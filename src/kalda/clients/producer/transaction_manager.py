@@ -580,13 +580,15 @@ class TransactionManager(ProducerState):
     def _drop_end(self) -> None:
         """Drop a commit that was not sent and failed after its time-out.
 
-        It may wait behind a request under way. If it were sent now, the records that failed would be missing in
-        a committed transaction.
+        It may wait behind a request under way. If it were sent now, a transaction would be committed without
+        the records that failed.
         """
         dropped = [each for each in self._requests if isinstance(each[-1], EndTxn | InitProducerId)]
         for each in dropped:
             self._requests.remove(each)
-            each[-1].result.fail(TransactionAbortableError(f"{self._prefix}the transaction is aborted instead"))
+            each[-1].result.fail(
+                TransactionAbortableError(f"{self._prefix}the transaction is aborted instead")
+            )
         heapify(self._requests)
 
     def _adopt_features(self) -> None:

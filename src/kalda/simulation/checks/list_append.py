@@ -1,8 +1,8 @@
 """Elle's anomalies in a history of transactions that append to lists and read them: `anomalies`.
 
 A list is a partition; a value is appended once at most. The order of the values in the final lists, and what
-transactions read, give the dependencies: T1 before T2 if T2's value is behind T1's (ww), if T2 read T1's value
-(wr), or if T2 appended behind what T1 had read (rw). The names are those of Adya and of Jepsen's Elle.
+transactions read, give the dependencies: T1 before T2 if T2's value is behind T1's (ww), if T2 read T1's
+value (wr), or if T2 appended behind what T1 had read (rw). The names are those of Adya and of Jepsen's Elle.
 
 Kafka does not isolate the writes of two transactional ids from each other, so G0 and G1c between them are
 no fault. The transactions of one transactional id happen one after the other: a caller that looks for cycles
@@ -98,11 +98,7 @@ def _reads(
 ) -> Iterator[Anomaly]:
     for reader in transactions:
         for name, values in reader.reads.items():
-            aborted = [
-                value
-                for value in values
-                if value in writers and writers[value].fate is Fate.ABORTED
-            ]
+            aborted = [value for value in values if value in writers and writers[value].fate is Fate.ABORTED]
             if aborted:
                 yield Anomaly("G1a", f"{reader.name} read {aborted[:_SHOWN]} of an aborted transaction")
                 continue

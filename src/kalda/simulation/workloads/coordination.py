@@ -158,9 +158,7 @@ class _Session:
 
         await self._call(path, Call(Kind.DELETE, self._world.now, version=version), remove)
 
-    async def _call(
-        self, path: str, call: Call, operation: Callable[[], Awaitable[Znode | int]]
-    ) -> None:
+    async def _call(self, path: str, call: Call, operation: Callable[[], Awaitable[Znode | int]]) -> None:
         calls = self._calls[path]
         index = len(calls)
         # A client that is killed leaves it like this: without an outcome.
@@ -175,9 +173,7 @@ class _Session:
                 self.versions[path] = ANY_VERSION
         except ZooKeeperError:
             return
-        calls[index] = Call(
-            call.kind, call.called, self._world.now, call.data, call.version, result
-        )
+        calls[index] = Call(call.kind, call.called, self._world.now, call.data, call.version, result)
 
     def _on_event(self, event: WatchEvent) -> None:
         self._watched.pop(event.path, None)

@@ -1,10 +1,10 @@
 """Transactional producers that append to lists, in the style of Jepsen's list-append over Kafka.
 
 Each transactional id has a partition of its own, and all share one more. Two clients use each id in turn, so
-that one fences the other, often in the middle of a transaction. A client appends blindly once, then reads its id's
-own partition up to that value: a leader that was replaced, and does not know it yet, may serve an older state,
-as in Kafka. From then on its transactions are read-modify-writes: no update may be lost, and the transactions
-of one id happen one after the other.
+that one fences the other, often in the middle of a transaction. A client appends blindly once, then reads its
+id's own partition up to that value: a leader that was replaced, and does not know it yet, may serve an older
+state, as in Kafka. From then on its transactions are read-modify-writes: no update may be lost, and the
+transactions of one id happen one after the other.
 """
 
 import asyncio
@@ -119,11 +119,9 @@ class Ledgers:
             for partition, values in enumerate(observed)
         ]
         found: list[Anomaly] = [
-            each
-            for each in anomalies(history, lists)
-            if each.name not in ("G0", "G1c", "G-single")
+            each for each in anomalies(history, lists) if each.name not in ("G0", "G1c", "G-single")
         ]
-        # A reader's polls may end in the middle of a transaction; what it saw must be a beginning all the same.
+        # A reader's polls may end in the middle of a transaction; what it saw is a beginning all the same.
         found += [each for each in anomalies(observers, lists) if each.name == "incompatible order"]
         for number in range(_IDS):
             own = [attempt.transaction() for attempt in self._attempts if attempt.number == number]
@@ -167,9 +165,9 @@ class Ledgers:
             await self._pause(random.uniform(0.5, 12.0))
 
     async def _pause(self, seconds: float) -> None:
-        end = self._world.now + seconds
-        while self._world.now < end and not self._world.is_stopping:
-            await asyncio.sleep(min(0.5, end - self._world.now))
+        for _ in range(int(seconds * 2)):
+            if not self._world.is_stopping:
+                await asyncio.sleep(0.5)
 
     async def _take_over(self, producer: AsyncProducer[bytes, bytes], number: int) -> None:
         """Fence the other client, and end the transaction that it left."""
