@@ -108,7 +108,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
 
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "Servers": ("start", "broker", "zookeeper"),
+    "Servers": ("start", "broker", "zookeeper", "testing"),
     "Data": (
         "topics",
         "produce",
@@ -149,7 +149,7 @@ class LazyGroup(SuggestingGroup):
     """The root command: its own commands, then every tool, each loaded when it is resolved."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by section, without empty lines: the whole fits two screens of 24 lines."""
+        """List the commands by section, without empty lines: the whole fits two screens of 25 lines."""
         width = max(map(len, self.list_commands(ctx)))
         for heading, names in SECTIONS.items():
             formatter.write_heading(heading)

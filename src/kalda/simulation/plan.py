@@ -27,6 +27,7 @@ _BROKER_EFFECTS: Final = (
     BrokerEffect.SLOW_DISK,
     BrokerEffect.CLOCK_JUMP,
 )
+_COORDINATOR_EFFECTS: Final = (BrokerEffect.KILL, BrokerEffect.PAUSE, BrokerEffect.POWER_LOSS)
 _CLIENTS: Final = 8
 
 
@@ -93,7 +94,7 @@ def _draw(random: Random, brokers: int, seconds: float, mean_gap_seconds: float)
             one, other = random.sample(members, 2)
             yield _link_fault(random, one, other, times)
         elif choice < 0.93:
-            effect = (BrokerEffect.KILL, BrokerEffect.PAUSE)[random.randrange(2)]
+            effect = _COORDINATOR_EFFECTS[random.randrange(len(_COORDINATOR_EFFECTS))]
             yield BrokerFault(effect=effect, broker=COORDINATOR, **times)
         else:
             client = random.randrange(_CLIENTS)

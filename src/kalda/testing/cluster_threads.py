@@ -52,7 +52,9 @@ class MemberThread:
         self.name: Final = name
         self.failure: BaseException | None = None
         """Why the member ended without a stop or a kill."""
-        self._thread: Final = threading.Thread(target=self._run, name=f"kalda-{name}", daemon=True)
+        self.cluster: object = None
+        """The cluster that the member belongs to; what the member logs is reported there."""
+        self._thread: Final = _ThreadOfMember(self)
         self._ready: Final = threading.Event()
         """Set when the member serves, and when it has ended."""
         self._gate: Final = threading.Event()
@@ -198,6 +200,18 @@ class MemberThread:
         self._gate.wait()
         if self._is_killed:
             self._die()
+
+
+class _ThreadOfMember(threading.Thread):
+    def __init__(self, member: MemberThread) -> None:
+        super().__init__(target=member._run, name=f"kalda-{member.name}", daemon=True)
+        self.member: Final = member
+
+
+def cluster_of_this_thread() -> object:
+    """Return the cluster whose member runs on the calling thread; None for other threads."""
+    thread = threading.current_thread()
+    return thread.member.cluster if isinstance(thread, _ThreadOfMember) else None
 
 
 class BrokerThread(MemberThread):
