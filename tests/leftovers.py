@@ -20,7 +20,7 @@ SHARED_SOCKETS: list[Callable[[], Iterable[int]]] = []
 """Each returns the descriptors of something in this process that tests share, such as a proxy in front of a
 broker: connections come and go there whatever the test does."""
 
-SHARED_THREADS = ("log-background", "kalda-log", "conversion-")
+SHARED_THREADS = ("log-background", "kalda-log", "conversion-", "kalda-namespaces")
 """Prefixes of the names of threads that a broker or client in this process starts when it needs them, for any
 test."""
 

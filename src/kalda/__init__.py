@@ -158,6 +158,7 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
         OffsetAndTimestamp,
     )
+    from kalda.common.api_keys import ApiKey
     from kalda.common.config_def import ConfigType
     from kalda.common.errors import ErrorCode
     from kalda.common.types import BrokerEndpoint, TopicPartition
@@ -190,6 +191,7 @@ __all__ = [
     "AdminOptions",
     "AlterConfigOp",
     "AlterConfigOpType",
+    "ApiKey",
     "ArrowFuture",
     "ArrowMetadata",
     "Assignment",
@@ -379,6 +381,7 @@ _MODULES: Final = {
     "DeletedRecords": "kalda.clients.admin.partitions",
     "Deserializer": "kalda.clients.consumer.deserializers",
     "ElectionType": "kalda.clients.admin.partitions",
+    "ApiKey": "kalda.common.api_keys",
     "ErrorCode": "kalda.common.errors",
     "FatalTransactionError": "kalda.clients.errors",
     "FeatureMetadata": "kalda.clients.admin.clusters",

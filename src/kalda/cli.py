@@ -361,6 +361,65 @@ def zookeeper(
     sys.exit(run_zookeeper(given, properties))
 
 
+@app.command()
+@click.option(
+    "--brokers",
+    type=Integer(1, _BROKERS_MAX),
+    metavar="COUNT",
+    default=1,
+    show_default=True,
+    help="How many brokers to run, in this process.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print the ready line as a JSON object.")
+@click.option(
+    "--security",
+    "protocol",
+    type=click.Choice(["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]),
+    default="plaintext",
+    show_default=True,
+    help="How clients connect; --json prints the settings of each user.",
+)
+@click.option("--user", "users", multiple=True, help="A user beside admin, with --security; repeatable.")
+@_as_version_option
+@_set_options("server.properties")
+@click.pass_context
+def testing(
+    context: click.Context,
+    brokers: int,
+    is_json: bool,
+    protocol: str,
+    users: tuple[str, ...],
+    as_version: tuple[str, ...],
+    settings: tuple[str, ...],
+    config: Path | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat | None,
+) -> None:
+    """Run a cluster for tests, in any language.
+
+    The ready line is the first line on stdout. The cluster ends with the process that started it, when stdin
+    is closed, and by SIGTERM or Ctrl-C; nothing of it stays. Operations, one JSON object a line, are read
+    from stdin if that is a pipe: {"namespace": {}}, {"close": "1"}, {"kill": 0}, {"start": 0}, and others.
+    """
+    _configure_logging(context, log_level or LogLevel.WARNING, log_format, "kalda testing")
+    from kalda.testing import ClusterError, Security
+    from kalda.testing.testing_process import run_testing
+
+    in_file, by_name = _properties(config, (*settings, *as_version))
+    if users and protocol == "plaintext":
+        _fail("--user has no effect without --security")
+    try:
+        security = None if protocol == "plaintext" else Security(users=users, protocol=protocol.upper())
+    except ValueError as error:
+        _fail(f"--user: {error}")
+    with _settings_checked():
+        try:
+            code = run_testing(brokers, {**in_file, **by_name}, security, is_json=is_json)
+        except ClusterError as error:
+            _fail(str(error))
+    sys.exit(code)
+
+
 def _properties(config: Path | None, settings: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings of the file and those of --set."""
     from kalda.common.properties import PropertiesError, parse_assignments, read_properties

@@ -94,6 +94,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         "kalda.tools.mirror:mirror",
         "Copy topics and groups between clusters.",
     ),
+    "simulate": ToolEntry(
+        "kalda.cli_simulate:simulate",
+        "Run a cluster in virtual time, from a seed, with faults.",
+    ),
     "legacy": ToolEntry(
         f"{_TOOLS}.legacy.command:legacy", "Run tools of Kafka 0.7 and 0.8 by their class names."
     ),
@@ -103,7 +107,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
 
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "Servers": ("start", "broker", "zookeeper"),
+    "Servers": ("start", "broker", "zookeeper", "testing"),
     "Data": (
         "topics",
         "produce",
@@ -115,6 +119,8 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "transactions",
         "verify-replicas",
         "perf",
+        "pipeline",
+        "mirror",
     ),
     "Cluster": (
         "cluster",
@@ -132,8 +138,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "state",
         "zk",
     ),
-    "Pipelines": ("pipeline", "mirror"),
-    "More": ("help", "version", "completion", "legacy"),
+    "More": ("help", "version", "completion", "simulate", "legacy"),
 }
 """The commands as the list of all of them shows them."""
 
@@ -142,7 +147,7 @@ class LazyGroup(SuggestingGroup):
     """The root command: its own commands, then every tool, each loaded when it is resolved."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by section, without empty lines: the whole fits two screens of 24 lines."""
+        """List the commands by section, without empty lines: the whole fits two screens of 25 lines."""
         width = max(map(len, self.list_commands(ctx)))
         for heading, names in SECTIONS.items():
             formatter.write_heading(heading)

@@ -19,6 +19,7 @@ import pytest
 
 import kalda
 import kalda.clients.legacy
+import kalda.faults
 import kalda.pipelines.tables
 import kalda.serializers
 from kalda.records.record import Header
@@ -28,9 +29,21 @@ INTERNAL = {
     "AsyncConsumer.invoke",  # for the group only
     "ArrowFuture.__init__",  # made by the producer
     "RecordFuture.__init__",
+    "KafkaCluster.server",  # as of Cluster
+    # Made by the fixtures.
+    "Kafka.__init__",
+    "AsyncView.__init__",
+    "KafkaFactory.__init__",
 }
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
-PACKAGES = [kalda, kalda.serializers, kalda.testing, kalda.clients.legacy, kalda.pipelines.tables]
+PACKAGES = [
+    kalda,
+    kalda.serializers,
+    kalda.testing,
+    kalda.faults,
+    kalda.clients.legacy,
+    kalda.pipelines.tables,
+]
 NAMESPACE = {
     **{name: getattr(kalda, name) for name in kalda.__all__},
     "pa": pyarrow,
@@ -129,7 +142,8 @@ def classes_in(hint: Any) -> Iterator[type]:
 
 def public_classes() -> dict[str, type]:
     values = {name: getattr(kalda, name) for name in kalda.__all__}
-    values |= {name: getattr(kalda.testing, name) for name in kalda.testing.__all__}
+    for package in (kalda.testing, kalda.faults):
+        values |= {name: getattr(package, name) for name in package.__all__}
     return {name: value for name, value in values.items() if isinstance(value, type)}
 
 
@@ -198,5 +212,7 @@ def test_the_reference_has_each_public_class_once_by_its_public_name() -> None:
     pages = [page.read_text() for page in REFERENCE.glob("python*.md")]
     shown = [name for page in pages for name in re.findall(r"^::: kalda\.([\w.]+)$", page, re.MULTILINE)]
     assert sorted(public_classes()) == sorted(
-        name.removeprefix("testing.") for name in shown if name.removeprefix("testing.") in public_classes()
+        plain
+        for name in shown
+        if (plain := name.removeprefix("testing.").removeprefix("faults.")) in public_classes()
     )

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import ConfigStore
@@ -42,6 +42,8 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
+from kalda.faults.state import Faults
+from kalda.net.frame_filters import FrameFilter
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.runtime.network import address_text
 from kalda.runtime.runtime import Runtime
@@ -52,6 +54,9 @@ from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_manager import LogManager
 from kalda.zookeeper.port import SessionState, ZooKeeperClient
+
+if TYPE_CHECKING:
+    from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
 
 logger: Final = logging.getLogger(__name__)
 
@@ -79,13 +84,19 @@ class BrokerServer:
         *,
         runtime: Runtime,
         dialer: Dialer | None = None,
+        faults: Faults | None = None,
     ) -> None:
-        """`dialer` opens the connections to other brokers; over TCP if none is given."""
+        """`dialer` opens the connections to other brokers; over TCP if none is given.
+
+        `faults` are those of `set_faults` from the start on.
+        """
+        self._faults = faults
         self._config: Final = config
         self._dialer: Final = dialer if dialer is not None else TcpDialer(runtime.network)
         self._runtime: Final = runtime
         self._cluster_store: Final = ClusterStore(zookeeper, runtime.clock, runtime.random)
         self._parts: BrokerParts | None = None
+        self._namespaces: BrokerNamespaces | None = None
         self.is_zookeeper_silent = False
         """Whether ZooKeeper did not answer while the broker stopped; its session is best abandoned."""
 
@@ -101,12 +112,39 @@ class BrokerServer:
         return self.parts.services
 
     @property
+    def namespaces(self) -> "BrokerNamespaces":
+        """The namespaces of this broker, to open and to close, from the start on."""
+        if self._namespaces is None:
+            # Imported here: only brokers of tests have namespaces.
+            from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
+
+            self._namespaces = BrokerNamespaces(self.services, self.parts.server, self._runtime.network)
+        return self._namespaces
+
+    @property
     def bootstrap(self) -> str:
         """The first advertised address for clients, ``host:port``; known after `start`."""
         control_plane = self._config.control_plane_listener_name
         endpoints = self._registration_info(self.services.broker_id).endpoints
         first = next(each for each in endpoints if each.listener != control_plane)
         return address_text(first.host, first.port)
+
+    def set_faults(self, faults: Faults | None) -> None:
+        """Apply faults to all requests from now on, in place of earlier ones; None ends them."""
+        self._faults = faults
+        if self._parts is None:
+            return
+        filters = [] if faults is None else [self.fault_filter(faults)]
+        self.parts.server.set_outer_filters(filters)
+
+    def fault_filter(self, faults: Faults, prefix: str = "") -> FrameFilter:
+        """Return a filter of a listener that applies faults; `prefix` is that of a namespace's names."""
+        # Imported only when needed: few brokers have faults.
+        from kalda.broker.requests.fault_filter import FaultFilter, PlainNames
+        from kalda.broker.requests.handlers import HANDLERS
+
+        names = PlainNames(self.services.metadata_cache, prefix)
+        return FaultFilter(faults, HANDLERS, broker_id=self.services.broker_id, names=names)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
@@ -126,6 +164,8 @@ class BrokerServer:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
         context = await self._open_logs_and_settings(undo)
         parts = self._parts = assemble(context, tasks)
+        if self._faults is not None:
+            self.set_faults(self._faults)
         undo.push_async_callback(self._undo_assembly, parts)
         try:
             await parts.listeners.bind()

@@ -9,13 +9,15 @@ from typing import Final
 OF_THE_WHOLE: Final = "kalda start"
 """The example of the list of all commands: what a newcomer types first."""
 
-ELSEWHERE: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "legacy")
+ELSEWHERE: Final = ("start", "broker", "zookeeper", "testing", "pipeline", "mirror", "simulate", "legacy")
 """The first words of commands whose examples need more than one broker."""
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "start": ("kalda start", "kalda start --brokers 3 --port 9092 --secure"),
     "broker": ("kalda broker --id 1 --port 9093 --zookeeper 127.0.0.1:2181",),
     "zookeeper": ("kalda zookeeper --port 2181",),
+    "testing": ("kalda testing --brokers 3 --json",),
+    "simulate": ("kalda simulate --schedules 1000", "kalda simulate --seed 17 --shrink"),
     "version": ("kalda version",),
     "help": ("kalda help topics create",),
     "completion": ("kalda completion bash",),

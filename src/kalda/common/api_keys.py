@@ -2,7 +2,10 @@
 
 from enum import IntEnum
 
+from kalda.common.public import public
 
+
+@public
 class ApiKey(IntEnum):
     """One request type on the wire. The numbers are the protocol's and never change."""
 

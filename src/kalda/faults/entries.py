@@ -35,7 +35,7 @@ COUNTS: Final = ("nth", "times", "percent")
 _COMMON: Final = ("target", "effect", "value")
 _REQUEST_KEYS: Final = (*_COMMON, *COUNTS, *SELECTORS)
 _MEMBER_KEYS: Final = (*_COMMON, "at", "after", "for")
-_MEMBER_TARGETS: Final = ("broker", "disk", "clock", "session", "link")
+_MEMBER_TARGETS: Final = ("broker", "disk", "clock", "session", "client", "link")
 
 _DEFAULT_TRUNCATED_BYTES: Final = 6
 """The size of the answer and half of its correlation id."""
@@ -221,9 +221,9 @@ def _broker_fault(entry: Entry) -> BrokerFault:
         raise FaultError(f"{effect.value} needs a broker, as in {effect.value}@2 or @controller")
     milliseconds = None
     if value is not None:
-        if effect is not BrokerEffect.CLOCK_JUMP:
+        if effect not in (BrokerEffect.CLOCK_JUMP, BrokerEffect.SLOW_DISK):
             raise FaultError(f"the effect {effect.value} does not take a value, found {value!r}")
-        milliseconds = read_duration("the jump of a clock", value)
+        milliseconds = read_duration(f"the value of {effect.value}", value)
     return BrokerFault(effect=effect, broker=_member(at), milliseconds=milliseconds, **_begin_and_end(entry))
 
 

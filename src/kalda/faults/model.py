@@ -10,7 +10,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.public import public_in
 
 COORDINATOR: Final = "coordinator"
-"""The coordination server, where a link names its ends."""
+"""The coordination server, as the end of a link or where a simulation kills or pauses it."""
 CONTROLLER: Final = "controller"
 """The broker that is the controller when the fault begins."""
 ALL: Final = "all"
@@ -67,6 +67,8 @@ class Condition(Enum):
     """A producer with the same transactional id has begun, so that this one is fenced."""
     MOVE = "move"
     """The coordinator of the group or the transactional id has moved to another broker."""
+    RECREATE = "recreate"
+    """The topic was deleted and created again, so that its id is another."""
 
 
 @public_in("kalda.faults")
@@ -89,6 +91,20 @@ class BrokerEffect(Enum):
     """Its wall clock is set forward or back."""
     SESSION_EXPIRY = "session:expire"
     """Its session with the coordination server expires."""
+    POWER_LOSS = "broker:power"
+    """It ends at once, and its disk loses a part of what was not synced."""
+    SLOW_DISK = "disk:slow"
+    """Each work in the background, such as a sync, takes longer."""
+    KILL_CLIENT = "client:kill"
+    """A client of a workload ends at once; `broker` is its number."""
+
+    @property
+    def is_simulated_only(self) -> bool:
+        """Whether only a simulation can carry it out."""
+        return self in (BrokerEffect.POWER_LOSS, BrokerEffect.SLOW_DISK, BrokerEffect.KILL_CLIENT)
+
+
+_OF_COORDINATOR: Final = (BrokerEffect.KILL, BrokerEffect.PAUSE, BrokerEffect.POWER_LOSS)
 
 
 @public_in("kalda.faults")
@@ -142,14 +158,23 @@ CODES: Final[dict[Condition, dict[ApiKey, ErrorCode]]] = {
         (*GROUP_APIS, *(key for key in TRANSACTION_APIS if key is not ApiKey.PRODUCE)),
         ErrorCode.NOT_COORDINATOR,
     ),
+    Condition.RECREATE: dict.fromkeys((ApiKey.PRODUCE, ApiKey.FETCH), ErrorCode.UNKNOWN_TOPIC_ID),
 }
 
-_FENCED_FROM: Final = {
-    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
-    ApiKey.ADD_OFFSETS_TO_TXN: 2,
-    ApiKey.END_TXN: 2,
+_KNOWN_FROM: Final = {
+    (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.PRODUCER_FENCED): 2,
+    (ApiKey.ADD_OFFSETS_TO_TXN, ErrorCode.PRODUCER_FENCED): 2,
+    (ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED): 2,
+    (ApiKey.PRODUCE, ErrorCode.UNKNOWN_TOPIC_ID): 13,
+    (ApiKey.FETCH, ErrorCode.UNKNOWN_TOPIC_ID): 13,
 }
-"""The first versions that know PRODUCER_FENCED; older ones say INVALID_PRODUCER_EPOCH."""
+"""The first version of an API that knows a code."""
+
+_BEFORE: Final = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""What older versions say instead."""
 
 
 def code_for(code: ErrorCode | Condition, api_key: ApiKey, version: int) -> ErrorCode | None:
@@ -157,8 +182,8 @@ def code_for(code: ErrorCode | Condition, api_key: ApiKey, version: int) -> Erro
     if isinstance(code, ErrorCode):
         return code
     found = CODES[code].get(api_key)
-    if found is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM[api_key]:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if found is not None and version < _KNOWN_FROM.get((api_key, found), 0):
+        return _BEFORE[found]
     return found
 
 
@@ -264,9 +289,11 @@ class BrokerFault:
 
     effect: BrokerEffect
     broker: int | str
-    """The broker's id, ``controller``, ``leader/TOPIC/PARTITION`` or ``all``."""
+    """The broker's id, ``controller``, ``leader/TOPIC/PARTITION`` or ``all``; ``coordinator`` with KILL and
+    PAUSE."""
     milliseconds: int | None = None
-    """How far the clock jumps, below 0 into the past; only with CLOCK_JUMP."""
+    """How far the clock jumps, below 0 into the past, with CLOCK_JUMP; how much longer a work takes, with
+    SLOW_DISK."""
     after_ms: int = 0
     """When it begins, in milliseconds after the plan was put in force."""
     for_ms: int | None = None
@@ -274,15 +301,21 @@ class BrokerFault:
 
     def __post_init__(self) -> None:
         _check_times(self.after_ms, self.for_ms)
-        is_jump = self.effect is BrokerEffect.CLOCK_JUMP
-        _demand(self.milliseconds is not None, is_jump, self.effect.value, "a duration, as in -1h")
-        if self.milliseconds is not None:
+        takes_time = self.effect in (BrokerEffect.CLOCK_JUMP, BrokerEffect.SLOW_DISK)
+        _demand(self.milliseconds is not None, takes_time, self.effect.value, "a duration, as in 1h")
+        if self.effect is BrokerEffect.SLOW_DISK and self.milliseconds is not None:
+            _check_range("the delay in milliseconds", self.milliseconds, 1, MILLISECONDS_MAX)
+        elif self.milliseconds is not None:
             limit = CLOCK_MILLISECONDS_MAX
             _check_range("the jump in milliseconds", self.milliseconds, -limit, limit)
         if self.effect is BrokerEffect.SESSION_EXPIRY and self.for_ms is not None:
             raise FaultError("session:expire has no end; leave out `for`")
         if isinstance(self.broker, int):
             _check_range("the broker", self.broker, 0, 2**31 - 1)
+        elif self.effect is BrokerEffect.KILL_CLIENT:
+            raise FaultError(f"a client is named by its number, not @{self.broker}")
+        elif self.broker == COORDINATOR and self.effect in _OF_COORDINATOR:
+            pass
         elif self.broker not in (CONTROLLER, ALL) and _LEADER.fullmatch(self.broker) is None:
             raise FaultError(
                 f"the broker @{self.broker} is neither an id nor controller, all or leader/TOPIC/PARTITION"

@@ -3,17 +3,15 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, Protocol
 from zlib import crc32
 
 from kalda.common.api_keys import ApiKey
-from kalda.common.public import public_in
 from kalda.faults.model import TRANSACTION_APIS, RequestEffect, RequestFault, code_for
 from kalda.faults.plan import FaultPlan
 from kalda.runtime.random import Random
 
 
-@public_in("kalda.faults")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
     """What a fault is compared with: a request, its sender and the broker that got it."""
@@ -34,7 +32,19 @@ class RequestFacts:
     """The producer id of the records; with the client id it is the identity by which clients are routed."""
 
 
-@public_in("kalda.faults")
+class Faults(Protocol):
+    """What decides which fault applies to a request: a `FaultState`, or one that threads share."""
+
+    @property
+    def faults(self) -> tuple[RequestFault, ...]:
+        """The faults of requests."""
+        ...
+
+    def next(self, facts: RequestFacts) -> RequestFault | None:
+        """Count a request and return the fault that applies to it, if there is one."""
+        ...
+
+
 class FaultState:
     """Counts for each fault of requests how often it matched and applied. Not safe to use from threads.
 

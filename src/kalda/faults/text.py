@@ -22,7 +22,7 @@ _HEAD: Final = re.compile(
     r"(?:=(?P<value>[^@*~]*))?(?P<marks>(?:[@*~][^@*~]*)*)"
 )
 _MARK: Final = re.compile(r"([@*~])([^@*~]*)")
-_MEMBERS: Final = frozenset(("broker", "disk", "clock", "session", "link"))
+_MEMBERS: Final = frozenset(("broker", "disk", "clock", "session", "client", "link"))
 _ESCAPED: Final = re.compile(r"([,;\\])")
 _TEXT_BYTES_MAX: Final = 1024 * 1024
 """A plan is written by hand."""

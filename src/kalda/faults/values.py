@@ -80,7 +80,7 @@ def read_apis(text: str) -> tuple[ApiKey, ...]:
         if key is None:
             raise FaultError(
                 f"the target {word!r} is no API such as produce or find-coordinator, and none of "
-                f"{', '.join(API_GROUPS)}, broker, disk, clock, session, link"
+                f"{', '.join(API_GROUPS)}, broker, disk, clock, session, client, link"
             )
         found[key] = None
     return tuple(found)

@@ -64,7 +64,8 @@ class CsvDecoder:
 
     def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray:
         joined = self._joined(values)
-        kinds = {f.name: _read_type(f.type) for f in self._type}
+        has_plus = b"+" in joined
+        kinds = {f.name: _read_type(f.type, has_plus) for f in self._type}
         table = self._read(joined, kinds)
         if table.num_rows != len(values) + 1:
             raise BadValueError(MALFORMED, "a quote is not closed")
@@ -141,8 +142,11 @@ def _sign(spec: FormatSpec, name: str, default: str) -> str:
     return text
 
 
-def _read_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_temporal(kind) or pa.types.is_decimal(kind) else kind
+def _read_type(kind: pa.DataType, has_plus: bool) -> pa.DataType:
+    """Return the type that Arrow's reader is asked for; it takes no sign but minus before an integer."""
+    types = pa.types
+    is_text = types.is_temporal(kind) or types.is_decimal(kind) or (has_plus and types.is_integer(kind))
+    return pa.string() if is_text else kind
 
 
 def _has_infinity(column: pa.ChunkedArray) -> bool:
@@ -160,9 +164,11 @@ def _check_numbers(name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> None
 
 
 def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return a column as its declared type; dates, timestamps and decimals were read as texts."""
+    """Return a column as its declared type; some types were read as texts."""
     if column.type == field.type:
         return column
+    if pa.types.is_integer(field.type):
+        return _integers(pc.ascii_trim(column, " \t"), field)
     if pa.types.is_decimal(field.type):
         parsed = parse_decimals(pc.ascii_trim(column, " \t"), field.type)
         if parsed is None:
@@ -181,3 +187,14 @@ def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
             raise BadValueError(error_class, f"{field.name} is {text[:60]!r}; a {field.type} is expected")
         found.append(number)
     return pa.array(found, field.type)
+
+
+def _integers(texts: pa.StringArray, field: pa.Field) -> pa.Array:
+    """Return texts of whole numbers, which may have a plus, as integers."""
+    bad = texts.filter(pc.invert(pc.match_substring_regex(texts, r"^[+-]?[0-9]+$")))
+    if not len(bad):
+        try:
+            return pc.replace_substring_regex(texts, r"^\+", "").cast(field.type)
+        except pa.ArrowInvalid:
+            bad = texts.drop_null()
+    raise BadValueError(MISMATCH, f"{field.name} is {bad[0].as_py()[:60]!r}; a {field.type} is expected")

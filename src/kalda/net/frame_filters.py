@@ -155,3 +155,19 @@ def start_of(reply: Reply, size: int) -> list[Chunk]:
                 start.append(RegionStart(chunk, size))
             break
     return start
+
+
+def memory_of(reply: Reply) -> bytes | None:
+    """Return a reply in memory, with the regions of files read; None if a piece of it is not made yet."""
+    if isinstance(reply, bytes):
+        return reply
+    parts: list[bytes | bytearray | memoryview] = []
+    for chunk in reply:
+        if isinstance(chunk, (bytes, bytearray, memoryview)):
+            parts.append(chunk)
+        elif isinstance(chunk, PieceSource):
+            return None
+        elif chunk.size:
+            assert chunk.file is not None, "a region with bytes and without a file"
+            parts.append(chunk.file.read_at(chunk.size, chunk.position))
+    return b"".join(parts)

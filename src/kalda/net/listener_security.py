@@ -54,6 +54,8 @@ class ListenerSecurity:
     """Whether clients may stay with plaintext."""
     start_login: LoginStart | None = None
     """None if clients do not log in by SASL."""
+    anonymous: KafkaPrincipal = ANONYMOUS
+    """Who a client is that does not authenticate."""
 
 
 PLAINTEXT: Final = ListenerSecurity()

@@ -64,6 +64,7 @@ class Server(SocketServer):
     def begin(self, connection: Connection) -> None:
         """Have the client log in, where the listener demands it."""
         security = self._by_name[connection.listener].security
+        connection.principal = security.anonymous
         if security.start_login is not None:
             connection.handle_with(security.start_login(connection))
         if security.tls is not None or security.start_login is not None:

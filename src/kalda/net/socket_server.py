@@ -157,6 +157,7 @@ class SocketServer:
         self._config = config
         self._on_frame = on_frame
         """Handles the frames of clients that need not log in, or have."""
+        self._outer_filters: tuple[FrameFilter, ...] = ()
         self._listeners: dict[StreamListener, Listener] = {}
         self._by_name: dict[str, Listener] = {}
         self._connections: dict[int, Connection] = {}
@@ -250,8 +251,14 @@ class SocketServer:
         self.rates.remove_listener(name)
         self._update_readers()
 
+    def set_outer_filters(self, filters: Sequence[FrameFilter]) -> None:
+        """Set the filters outside of those of every listener, also of one that is opened later."""
+        self._outer_filters = tuple(filters)
+        for name, listener in self._by_name.items():
+            self.set_filters(name, listener.filters)
+
     def filters_of(self, name: str) -> tuple[FrameFilter, ...]:
-        """Return the filters of a listener, the outermost first."""
+        """Return the filters of a listener but for the outer ones, the outermost first."""
         return self._by_name[name].filters
 
     def set_filters(self, name: str, filters: Sequence[FrameFilter]) -> None:
@@ -260,9 +267,10 @@ class SocketServer:
         The outermost filter comes first. A request that is not answered yet keeps the filters it passed.
         """
         self._by_name[name].filters = tuple(filters)
+        chain = (*self._outer_filters, *filters)
         for connection in self._connections.values():
             if connection.listener == name:
-                set_filters(connection, filters)
+                set_filters(connection, chain)
 
     def start_accepting(self) -> None:
         """Accept on all listeners. Do nothing if the server accepts already."""
@@ -452,8 +460,8 @@ class SocketServer:
         connection = self._connect(stream, peer, listener)
         self._connections[connection.id] = connection
         self.begin(connection)
-        if listener.filters:
-            set_filters(connection, listener.filters)
+        if listener.filters or self._outer_filters:
+            set_filters(connection, self._outer_filters + listener.filters)
         if invariants.enabled:
             self.check_invariants()
 

@@ -110,12 +110,13 @@ class Machine:
         self.clock: Final = SimulatedClock(scheduler)
         self.disk: Final = SimulatedDisk(SeededRandom(f"{seed}/{host}/disk"), self.clock.time_ms)
         self._seed: Final = seed
-        self._starts = 0
+        self.starts = 0
+        """How many processes have run."""
 
     def start(self, main: Callable[[Runtime], Coroutine[Any, Any, None]]) -> "SimulatedProcess":
         """Start a process that runs `main` with its ports."""
-        self._starts += 1
-        return SimulatedProcess(self, f"{self._seed}/{self.host}/{self._starts}", main)
+        self.starts += 1
+        return SimulatedProcess(self, f"{self._seed}/{self.host}/{self.starts}", main)
 
 
 class SimulatedProcess:

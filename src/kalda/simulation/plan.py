@@ -1,124 +1,127 @@
-"""Faults that happen to a simulated cluster at given times: `Fault` and `Plan`.
+"""Draws plans of faults in the words of `kalda.faults`: `random_plan`, and which plans a simulation takes."""
 
-A plan is text as well, one fault in a line, so that a failure can be replayed and shortened:
-
-    12.345 kill broker-1 for 4.200
-    20.000 cut broker-0 broker-2 for 3.000
-"""
-
+import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from kalda.faults import BrokerEffect, BrokerFault, Fault, FaultError, FaultPlan, LinkEffect, LinkFault
+from kalda.faults.model import COORDINATOR
+from kalda.faults.plan import FAULTS_MAX
 from kalda.runtime.random import Random
 
-KINDS: Final = {
-    "kill": 1,
-    "power": 1,
-    "pause": 1,
-    "stop": 1,
-    "expire": 1,
-    "full": 1,
-    "slow-disk": 1,
-    "clock": 1,
-    "cut": 2,
-    "cut-one-way": 2,
-    "slow-link": 2,
-    "kill-client": 1,
-}
-"""Kinds of faults, and how many machines each names."""
+_LASTS_MS: Final = 1000
+"""How long a fault lasts that has no end of its own."""
+
+CLOCK_JUMP_MS: Final = 3_600_000
+SLOW_DISK_MS: Final = 500
+SLOW_LINK_MS: Final = 400
+
+_BROKER_EFFECTS: Final = (
+    BrokerEffect.KILL,
+    BrokerEffect.KILL,
+    BrokerEffect.POWER_LOSS,
+    BrokerEffect.PAUSE,
+    BrokerEffect.STOP,
+    BrokerEffect.SESSION_EXPIRY,
+    BrokerEffect.FULL_DISK,
+    BrokerEffect.SLOW_DISK,
+    BrokerEffect.CLOCK_JUMP,
+)
+_COORDINATOR_EFFECTS: Final = (BrokerEffect.KILL, BrokerEffect.PAUSE, BrokerEffect.POWER_LOSS)
+_CLIENTS: Final = 8
 
 
-class PlanError(ValueError):
-    """A line of a plan cannot be read; the message has the line and what is allowed."""
+def begin(fault: Fault) -> float:
+    """Return when a fault begins, in seconds after the workloads have started."""
+    assert isinstance(fault, (BrokerFault, LinkFault)), "a plan for a simulation has been checked"
+    return fault.after_ms / 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that happens at `at` seconds and is over `seconds` later."""
-
-    at: float
-    kind: str
-    targets: tuple[str, ...]
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.at:.3f} {self.kind} {' '.join(self.targets)} for {self.seconds:.3f}"
-
-    @classmethod
-    def parse(cls, line: str) -> "Fault":
-        """Read what `str` writes.
-
-        Raises:
-            PlanError: it is something else.
-        """
-        words = line.split()
-        if len(words) < 5 or words[-2] != "for" or words[1] not in KINDS:
-            raise PlanError(f"{line!r} is no fault; one is `SECONDS KIND MACHINE… for SECONDS`, {_kinds()}")
-        kind, targets = words[1], tuple(words[2:-2])
-        if len(targets) != KINDS[kind]:
-            raise PlanError(f"{line!r}: {kind} names {KINDS[kind]} machine(s), not {len(targets)}")
-        try:
-            return cls(float(words[0]), kind, targets, float(words[-1]))
-        except ValueError:
-            raise PlanError(f"{line!r}: a time is a number of seconds") from None
+def duration(fault: Fault) -> float:
+    """Return how many seconds a fault lasts: a second if the plan does not say."""
+    assert isinstance(fault, (BrokerFault, LinkFault)), "a plan for a simulation has been checked"
+    return (_LASTS_MS if fault.for_ms is None else fault.for_ms) / 1000
 
 
-def _kinds() -> str:
-    return f"and the kinds are {', '.join(KINDS)}"
+def check(plan: FaultPlan, brokers: int) -> None:
+    """Check that a simulation with so many brokers can carry out a plan.
+
+    Raises:
+        FaultError: it cannot; the message has the fault.
+    """
+    for fault in plan.faults:
+        if not isinstance(fault, (BrokerFault, LinkFault)):
+            raise FaultError(f"{text(fault)}: a simulation has faults of brokers, clients and links only")
+        if isinstance(fault, LinkFault):
+            if fault.effect is LinkEffect.LOSS:
+                raise FaultError(f"{text(fault)}: in a simulation, a link can be cut or delayed")
+            named: Iterable[int | str] = (fault.one, fault.other)
+        else:
+            named = () if fault.effect is BrokerEffect.KILL_CLIENT else (fault.broker,)
+        for name in named:
+            if isinstance(name, int) and name >= brokers:
+                raise FaultError(f"{text(fault)}: there is no broker {name}; they are 0 to {brokers - 1}")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Faults in the order of their times."""
-
-    faults: tuple[Fault, ...]
-
-    @classmethod
-    def parse(cls, lines: Iterable[str]) -> "Plan":
-        """Read a plan; empty lines and those that begin with ``#`` count for nothing.
-
-        Raises:
-            PlanError: a line is no fault.
-        """
-        texts = (line.strip() for line in lines)
-        return cls(tuple(sorted((Fault.parse(t) for t in texts if t and t[0] != "#"), key=lambda f: f.at)))
-
-    def lines(self) -> list[str]:
-        """Return the plan as text."""
-        return [str(fault) for fault in self.faults]
-
-    def without(self, dropped: Iterable[int]) -> "Plan":
-        """Return the plan without the faults at these positions."""
-        gone = set(dropped)
-        return Plan(tuple(fault for index, fault in enumerate(self.faults) if index not in gone))
+def text(fault: Fault) -> str:
+    """Return the short form of a fault."""
+    return str(FaultPlan((fault,)))
 
 
-def random_plan(random: Random, brokers: int, seconds: float, mean_gap_seconds: float) -> Plan:
+def without(plan: FaultPlan, dropped: Iterable[int]) -> FaultPlan:
+    """Return a plan without the faults at these positions."""
+    gone = set(dropped)
+    return FaultPlan(tuple(fault for index, fault in enumerate(plan.faults) if index not in gone))
+
+
+def random_plan(random: Random, brokers: int, seconds: float, mean_gap_seconds: float) -> FaultPlan:
     """Draw a plan for so many seconds; faults may overlap."""
-    return Plan(tuple(_draw(random, brokers, seconds, mean_gap_seconds)))
-
-
-_BROKER_KINDS: Final = ("kill", "kill", "power", "pause", "stop", "expire", "full", "slow-disk", "clock")
-_LINK_KINDS: Final = ("cut", "cut-one-way", "slow-link")
+    drawn = _draw(random, brokers, seconds, mean_gap_seconds)
+    return FaultPlan(tuple(itertools.islice(drawn, FAULTS_MAX)))
 
 
 def _draw(random: Random, brokers: int, seconds: float, mean_gap_seconds: float) -> Iterator[Fault]:
+    members: list[int | str] = [*range(brokers), COORDINATOR]
     at = random.uniform(0.5, mean_gap_seconds)
-    machines = [*(f"broker-{number}" for number in range(brokers)), "zookeeper"]
     while at < seconds:
         # Most are short, some outlast a session.
-        lasts = round(0.2 + random.random() ** 2 * 14, 3)
+        times = {"after_ms": int(at * 1000), "for_ms": int((0.2 + random.random() ** 2 * 14) * 1000)}
         choice = random.random()
         if choice < 0.55:
-            kind = _BROKER_KINDS[random.randrange(len(_BROKER_KINDS))]
-            targets: tuple[str, ...] = (machines[random.randrange(brokers)],)
+            effect = _BROKER_EFFECTS[random.randrange(len(_BROKER_EFFECTS))]
+            yield _broker_fault(random, effect, random.randrange(brokers), times)
         elif choice < 0.85:
-            kind = _LINK_KINDS[random.randrange(len(_LINK_KINDS))]
-            targets = tuple(random.sample(machines, 2))
+            one, other = random.sample(members, 2)
+            yield _link_fault(random, one, other, times)
         elif choice < 0.93:
-            kind, targets = ("kill", "pause")[random.randrange(2)], ("zookeeper",)
+            effect = _COORDINATOR_EFFECTS[random.randrange(len(_COORDINATOR_EFFECTS))]
+            yield BrokerFault(effect=effect, broker=COORDINATOR, **times)
         else:
-            kind, targets = "kill-client", (f"client-{random.randrange(8)}",)
-        yield Fault(round(at, 3), kind, targets, lasts)
+            client = random.randrange(_CLIENTS)
+            yield BrokerFault(effect=BrokerEffect.KILL_CLIENT, broker=client, **times)
         at += random.uniform(0.2, 2 * mean_gap_seconds)
+
+
+def _broker_fault(random: Random, effect: BrokerEffect, broker: int, times: dict[str, int]) -> Fault:
+    milliseconds = None
+    if effect is BrokerEffect.CLOCK_JUMP:
+        milliseconds = CLOCK_JUMP_MS if random.randrange(2) else -CLOCK_JUMP_MS
+    elif effect is BrokerEffect.SLOW_DISK:
+        milliseconds = SLOW_DISK_MS
+    elif effect is BrokerEffect.SESSION_EXPIRY:
+        times = {"after_ms": times["after_ms"]}
+    return BrokerFault(effect=effect, broker=broker, milliseconds=milliseconds, **times)
+
+
+def _link_fault(random: Random, one: int | str, other: int | str, times: dict[str, int]) -> Fault:
+    choice = random.randrange(3)
+    # The coordination server's links cannot be slow: the vocabulary has requests of brokers wait, not znodes.
+    is_slow = choice == 2 and COORDINATOR not in (one, other)
+    return LinkFault(
+        effect=LinkEffect.DELAY if is_slow else LinkEffect.CUT,
+        one=one,
+        other=other,
+        is_one_way=choice == 1 or is_slow,
+        value=SLOW_LINK_MS if is_slow else None,
+        **times,
+    )

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from kalda.common import invariants
+from kalda.simulation import plan as plans
 from kalda.simulation.checks.observer import Observer
 from kalda.simulation.cluster import SimulatedCluster
 from kalda.simulation.operator import Operator
@@ -107,7 +108,9 @@ class _Run:
         for workload in self._workloads:
             workload.start()
         for fault in self._schedule.plan.faults:
-            self._cluster.scheduler.call_at(begin + fault.at, partial(self._operator.carry_out, fault))
+            self._cluster.scheduler.call_at(
+                begin + plans.begin(fault), partial(self._operator.carry_out, fault)
+            )
         self._until(lambda: bool(self._world.history.violations), self._schedule.seconds)
 
     def _heal(self) -> None:

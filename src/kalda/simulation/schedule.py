@@ -1,25 +1,47 @@
-"""One simulated run: what is drawn from a seed, and what came of it."""
+"""One simulated run: what is drawn from a seed, how it is written as text, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random as SeededRandom
-from typing import Final
+from typing import Any, Final
 
-from kalda.simulation.plan import Plan, random_plan
+from kalda.faults import FaultError, FaultPlan
+from kalda.simulation import plan as plans
 
 BROKERS: Final = 3
 CHAOS_SECONDS: Final = 60.0
+CHAOS_SECONDS_MAX: Final = 3600.0
+
+_WORKLOADS_MAX: Final = 3
+
+
+class ScheduleError(ValueError):
+    """The text of a schedule cannot be read; the message says what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A run, as drawn from its seed; `plan` may be another than the seed's, to replay a part of it."""
+    """A run; the seed decides what the rest leaves open, such as the latency of each message."""
 
     seed: int
     workloads: tuple[str, ...]
     settings: Mapping[str, str]
-    plan: Plan
+    plan: FaultPlan
     seconds: float = CHAOS_SECONDS
+
+    def to_yaml(self) -> str:
+        """Return a document from which `read_schedule` makes an equal schedule."""
+        import yaml
+
+        document = {
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "workloads": list(self.workloads),
+            "settings": dict(self.settings),
+            "faults": [plans.text(fault) for fault in self.plan.faults],
+        }
+        dumped: str = yaml.safe_dump(document, sort_keys=False)
+        return dumped
 
 
 @dataclass(slots=True)
@@ -35,12 +57,24 @@ class Outcome:
 
 
 def draw(
-    seed: int, workload_names: tuple[str, ...], seconds: float = CHAOS_SECONDS, plan: Plan | None = None
+    seed: int,
+    workload_names: Sequence[str],
+    seconds: float = CHAOS_SECONDS,
+    plan: FaultPlan | None = None,
 ) -> Schedule:
-    """Draw a schedule; `workload_names` are those to choose from."""
-    random = SeededRandom(f"{seed}/schedule")
-    count = random.randrange(1, min(3, len(workload_names)) + 1)
-    chosen = tuple(sorted(random.sample(workload_names, count)))
+    """Draw a schedule.
+
+    Args:
+        seed: Fixes everything.
+        workload_names: Those to choose from.
+        seconds: How long faults happen.
+        plan: Takes the place of the drawn plan.
+    """
+    # Each part has a source of its own: a seed keeps its faults when a workload is added.
+    random = SeededRandom(f"{seed}/workloads")
+    count = random.randrange(1, min(_WORKLOADS_MAX, len(workload_names)) + 1)
+    chosen = tuple(sorted(random.sample(list(workload_names), count)))
+    random = SeededRandom(f"{seed}/settings")
     settings = {
         "replica.lag.time.max.ms": random.choice(["3000", "10000", "30000"]),
         "log.segment.bytes": random.choice(["4096", "65536", "1073741824"]),
@@ -50,6 +84,84 @@ def draw(
         "replica.fetch.wait.max.ms": "500",
         "min.insync.replicas": "2",
     }
-    gap = random.choice([2.0, 4.0, 9.0])
-    drawn = random_plan(random, BROKERS, seconds, gap)
-    return Schedule(seed, chosen, settings, drawn if plan is None else plan, seconds)
+    if plan is None:
+        random = SeededRandom(f"{seed}/plan")
+        gap = random.choice([2.0, 4.0, 9.0])
+        plan = plans.random_plan(random, BROKERS, seconds, gap)
+    return Schedule(seed, chosen, settings, plan, seconds)
+
+
+_KEYS: Final = ("seed", "seconds", "workloads", "settings", "faults")
+
+
+def read_schedule(
+    text: str, workload_names: Sequence[str], *, seed: int = 1, seconds: float = CHAOS_SECONDS
+) -> Schedule:
+    """Return the schedule of a YAML document with some of the keys of `Schedule.to_yaml`.
+
+    What the document leaves out is drawn from the seed; without a list of faults there are none.
+
+    Args:
+        text: The document.
+        workload_names: Those that exist.
+        seed: The seed where the document has none.
+        seconds: How long faults happen where the document does not say.
+
+    Raises:
+        ScheduleError: it is no such document.
+    """
+    import yaml
+
+    try:
+        document: Any = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ScheduleError(f"it is no YAML: {error}") from None
+    if not isinstance(document, Mapping):
+        raise ScheduleError(f"it is a mapping with {', '.join(_KEYS)}, found {type(document).__name__}")
+    for key in document:
+        if key not in _KEYS:
+            raise ScheduleError(f"{key!r} is not allowed; the keys are {', '.join(_KEYS)}")
+    try:
+        plan = FaultPlan.from_mapping({"faults": document.get("faults") or []})
+        plans.check(plan, BROKERS)
+    except FaultError as error:
+        raise ScheduleError(str(error)) from None
+    drawn = draw(
+        int(_number("seed", document.get("seed", seed), 0, 2**63 - 1)),
+        workload_names,
+        _number("seconds", document.get("seconds", seconds), 0, CHAOS_SECONDS_MAX),
+        plan,
+    )
+    return Schedule(
+        drawn.seed,
+        known_workloads(document.get("workloads", drawn.workloads), workload_names),
+        _settings(document.get("settings", drawn.settings)),
+        plan,
+        drawn.seconds,
+    )
+
+
+def known_workloads(value: object, names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of workloads, checked.
+
+    Raises:
+        ScheduleError: there is none, or one does not exist.
+    """
+    chosen = tuple(map(str, value)) if isinstance(value, Iterable) and not isinstance(value, str) else ()
+    unknown = [name for name in chosen if name not in names]
+    if unknown or not chosen:
+        raise ScheduleError(f"workloads, {value!r}, must be some of {', '.join(names)}")
+    return chosen
+
+
+def _settings(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ScheduleError(f"settings must be a mapping of names to values, found {value!r}")
+    return {str(name): str(each) for name, each in value.items()}
+
+
+def _number(name: str, value: object, least: float, most: float) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:  # type: ignore[operator]
+        raise ScheduleError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")
+    return value  # type: ignore[return-value]

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,9 +19,19 @@ from kalda.broker.server import BrokerServer
 from kalda.common import invariants
 from kalda.common.overriding import override
 from kalda.common.public import public
+from kalda.faults import Fault, FaultPlan
 from kalda.settings import BrokerConfig
+from kalda.testing.cluster_faults import ClusterFaults
+from kalda.testing.cluster_files import DiskFault
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
-from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
+from kalda.testing.cluster_threads import (
+    BrokerThread,
+    ClusterError,
+    CoordinatorThread,
+    MemberThread,
+    cluster_of_this_thread,
+)
+from kalda.testing.namespace import Namespace, Namespaces
 from kalda.testing.process import free_ports
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zookeeper.server.config import ZooKeeperConfig
@@ -34,16 +44,19 @@ _POLL_SECONDS: Final = 0.01
 
 
 class _Violations(logging.Handler):
-    """Collects the violated invariants that brokers of this process log."""
+    """Collects the violated invariants that the brokers of a cluster log."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: "Cluster") -> None:
         super().__init__()
+        self._cluster: Final = cluster
         self.found: Final[list[str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message if the record shows an `AssertionError`."""
+        """Keep the message if the record shows an `AssertionError`, unless it is another cluster's."""
         if record.exc_info is not None and isinstance(record.exc_info[1], AssertionError):
-            self.found.append(str(record.exc_info[1]))
+            cluster = cluster_of_this_thread()
+            if cluster is None or cluster is self._cluster:
+                self.found.append(str(record.exc_info[1]))
 
 
 @public
@@ -64,8 +77,9 @@ class Cluster(ClientConfigs):
         ```
 
     Some settings differ from Kafka's defaults so that tests are quick: ``zookeeper.session.timeout.ms`` is
-    3000, ``group.initial.rebalance.delay.ms`` and ``group.consumer.assignment.interval.ms`` are 0, and the
-    replication factors of the internal topics fit the number of brokers. `settings` wins over all of them.
+    3000, ``group.initial.rebalance.delay.ms``, ``group.consumer.assignment.interval.ms`` and
+    ``kalda.busy.poll.us`` are 0, and the replication factors of the internal topics fit the number of
+    brokers. `settings` wins over all of them.
 
     Args:
         brokers: How many brokers to run, at least 1.
@@ -108,7 +122,7 @@ class Cluster(ClientConfigs):
         invariants.enable_by_default()
         self._security: Final = security
         self._brokers: Final = brokers
-        self._violations: Final = _Violations()
+        self._violations: Final = _Violations(self)
         self._settings: Final = dict(settings or {})
         self._racks: Final = racks
         self._start_timeout_seconds: Final = start_timeout_seconds
@@ -118,10 +132,12 @@ class Cluster(ClientConfigs):
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._directory: Path
         self._network: Final = Network()
+        self._faults: Final = ClusterFaults(self, self._network, self._brokers_running)
         self._configs: Final[dict[int, BrokerConfig]] = {}
         self._members: Final[dict[Member, MemberThread]] = {}
         self._ports: Final[dict[int, int]] = {}
         self._zookeeper_port = 0
+        self._namespaces: Final = Namespaces(self._serving, self.controller_id)
 
     # Lifecycle.
 
@@ -160,16 +176,12 @@ class Cluster(ClientConfigs):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # A controlled shutdown would only take time: the data is removed, or left as after a crash.
-        failures = {
-            member: thread.failure for member, thread in self._members.items() if thread.failure is not None
-        }
+        failures = self._failures()
+        self._namespaces.end()
         self._kill_all()
         logging.getLogger("kalda").removeHandler(self._violations)
-        if self._violations.found and error is None:
-            raise ClusterError(f"an invariant was violated: {self._violations.found[0]}")
-        if failures and error is None:
-            names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
-            raise ClusterError(f"these members failed by themselves: {names}")
+        if error is None:
+            self._raise_for(failures)
 
     async def __aenter__(self) -> Self:
         """Start everything; see `__enter__`."""
@@ -280,7 +292,31 @@ class Cluster(ClientConfigs):
                 raise ClusterError(f"waited {timeout_seconds:g} s in vain for {what}")
             time.sleep(_POLL_SECONDS)
 
+    def check(self) -> None:
+        """Raise where the end of the ``with`` block would; the cluster goes on.
+
+        Raises:
+            ClusterError: a member failed by itself, or a broker logged a violated invariant.
+        """
+        self._raise_for(self._failures())
+
     # Operations.
+
+    def namespace(self, name: str | None = None) -> Namespace:
+        """Open a namespace: names of its own for a test that shares the cluster with others.
+
+        Args:
+            name: 1 to 32 letters of ASCII and digits; without it the namespace gets a number.
+
+        Raises:
+            ValueError: the name is not allowed, or a namespace with this name is open.
+            ClusterError: a broker could not open a port, or no broker runs.
+        """
+        return self._namespaces.open(name, self.secured)
+
+    def wait_namespaces_removed(self) -> None:
+        """Return when everything that closed namespaces had was removed from the cluster."""
+        self._namespaces.wait_removed()
 
     def start(self, broker_id: int) -> None:
         """Start a broker that is down; it serves on return.
@@ -330,6 +366,7 @@ class Cluster(ClientConfigs):
             ClusterError: it does not run.
         """
         self._running(broker_id).resume()
+        self._namespaces.restore(broker_id)
 
     def fill_disk(self, broker_id: int) -> None:
         """Simulate a full disk: writes fail with ENOSPC until `make_room`; reads and deletions succeed.
@@ -337,7 +374,7 @@ class Cluster(ClientConfigs):
         Raises:
             ClusterError: it does not run.
         """
-        self._broker(broker_id).fill_disk(is_full=True)
+        self._broker(broker_id).set_disk_fault(DiskFault.FULL)
 
     def make_room(self, broker_id: int) -> None:
         """End the effect of `fill_disk`; the broker notices within a second or two.
@@ -345,7 +382,7 @@ class Cluster(ClientConfigs):
         Raises:
             ClusterError: it does not run.
         """
-        self._broker(broker_id).fill_disk(is_full=False)
+        self._broker(broker_id).set_disk_fault(None)
 
     def partition(self, *groups: Collection[Member]) -> None:
         """Cut the network between groups of members, until the next partition or `heal`.
@@ -370,6 +407,54 @@ class Cluster(ClientConfigs):
         """End the network partition: all members reach each other again."""
         self._network.heal()
 
+    def jump_clock(self, broker_id: int, seconds: float) -> None:
+        """Set a broker's wall clock forward, or back with a number below 0; its time-outs go on as before.
+
+        Raises:
+            ClusterError: it does not run.
+        """
+        self._broker(broker_id).jump_clock(round(seconds * 1000))
+
+    def expire_session(self, broker_id: int) -> None:
+        """End a broker's session with the coordination server, as if no heartbeat had come in time.
+
+        The broker opens another one and registers again.
+
+        Raises:
+            ClusterError: it does not run, or the coordination server does not.
+        """
+        coordinator = self._running(COORDINATOR)
+        assert isinstance(coordinator, CoordinatorThread), f"{COORDINATOR} is a {type(coordinator).__name__}"
+        coordinator.expire_session(self._broker(broker_id).session_id)
+
+    def apply_faults(self, plan: "str | Fault | FaultPlan | Iterable[str | Fault]") -> None:
+        """Put a plan of faults in force, in place of an earlier one.
+
+        Faults of requests apply when this returns, to all brokers together: ``*2`` means two requests to the
+        cluster. Faults of brokers and links without `after` have begun.
+
+        Example:
+            ```python
+            cluster.apply_faults("produce:NOT_LEADER*2,topic=orders; broker:pause@2,for=3s")
+            ```
+
+        Raises:
+            FaultError: the plan is not valid.
+            ClusterError: a broker that it names does not exist, or is not in the state that a fault needs.
+        """
+        self._faults.begin(FaultPlan.parse(plan))
+
+    def clear_faults(self) -> None:
+        """End the plan: all faults but the deaths of brokers, which `start` ends.
+
+        Does nothing if no plan is in force.
+        """
+        self._faults.end()
+
+    def faults_applied(self) -> list[int]:
+        """Return to how many requests each fault of requests applied, in the order of the plan."""
+        return self._faults.applied()
+
     def start_coordinator(self) -> None:
         """Start the coordination server again; it serves on return.
 
@@ -385,6 +470,7 @@ class Cluster(ClientConfigs):
             self.secured if COORDINATOR not in self._members else None,
         )
         self._members[COORDINATOR] = coordinator
+        coordinator.cluster = self
         coordinator.begin()
         coordinator.wait_ready(self._start_timeout_seconds)
 
@@ -422,18 +508,36 @@ class Cluster(ClientConfigs):
 
     # Internals.
 
+    def _failures(self) -> dict[Member, BaseException]:
+        return {
+            member: thread.failure
+            for member, thread in self._members.items()
+            if thread.failure is not None and member not in self._faults.excused
+        }
+
+    def _raise_for(self, failures: Mapping[Member, BaseException]) -> None:
+        if self._violations.found:
+            raise ClusterError(f"an invariant was violated: {self._violations.found[0]}")
+        if failures:
+            names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
+            raise ClusterError(f"these members failed by themselves: {names}")
+
     def _start(self, broker_ids: Collection[int]) -> None:
         for broker_id in broker_ids:
             self._known(broker_id)
             self._require_down(broker_id)
         threads = [
-            BrokerThread(self._configs[broker_id], self._network, self.zookeeper) for broker_id in broker_ids
+            BrokerThread(self._configs[broker_id], self._network, self.zookeeper, self._faults.requests)
+            for broker_id in broker_ids
         ]
         for broker_id, thread in zip(broker_ids, threads, strict=True):
             self._members[broker_id] = thread
+            thread.cluster = self
             thread.begin()
         for thread in threads:
             thread.wait_ready(self._start_timeout_seconds)
+        for broker_id in broker_ids:
+            self._namespaces.restore(broker_id)
 
     def _config(self, broker_id: int, port: int) -> BrokerConfig:
         secured = self.secured
@@ -443,6 +547,8 @@ class Cluster(ClientConfigs):
             "log.dirs": ",".join(map(str, self.log_directories_of(broker_id))),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+            # A broker that polls would hold the interpreter that the test and the other brokers need.
+            "kalda.busy.poll.us": "0",
             **small_cluster_settings(self._brokers),
             **({} if secured is None else secured.settings()),
             **self._settings,
@@ -450,6 +556,13 @@ class Cluster(ClientConfigs):
         if self._racks is not None:
             settings["broker.rack"] = self._racks[broker_id]
         return BrokerConfig.from_properties(settings)
+
+    def _brokers_running(self) -> dict[int, BrokerThread]:
+        return {
+            member: thread
+            for member, thread in self._members.items()
+            if isinstance(thread, BrokerThread) and isinstance(member, int) and thread.is_running
+        }
 
     def _partition_count(self, topic: str) -> int:
         caches = [self.server(broker_id).services.metadata_cache for broker_id in self.running]
@@ -461,6 +574,10 @@ class Cluster(ClientConfigs):
 
     def _names(self) -> str:
         return f"there are brokers 0 to {self._brokers - 1} and {COORDINATOR!r}"
+
+    def _serving(self) -> Mapping[int, BrokerThread]:
+        found = {broker_id: self._broker(broker_id) for broker_id in self.running}
+        return {broker_id: thread for broker_id, thread in found.items() if thread.is_serving}
 
     def _broker(self, broker_id: int) -> BrokerThread:
         thread = self._running(broker_id)
@@ -480,7 +597,9 @@ class Cluster(ClientConfigs):
             raise ClusterError(f"{_title(member)} runs already")
 
     def _kill_all(self) -> None:
-        for thread in self._members.values():
+        self._faults.close()
+        # The coordination server was started first and ends last: brokers without it would reconnect.
+        for thread in reversed(self._members.values()):
             if thread.is_running:
                 thread.kill()
         if self._temporary is not None:

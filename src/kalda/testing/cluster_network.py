@@ -1,4 +1,4 @@
-"""Simulates network partitions and paused members in an in-process cluster.
+"""Simulates network partitions, faults of links and paused members in an in-process cluster.
 
 Members talk over real loopback sockets, which they open through an `Endpoint`. It refuses a connection that a
 partition forbids, and closes the connections that a new partition cuts.
@@ -10,12 +10,19 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
+from kalda.common.api_keys import ApiKey
+from kalda.common.overriding import override
+from kalda.faults import FaultPlan, LinkEffect, LinkFault
+from kalda.faults.model import ALL
 from kalda.net.client.stream import StreamSocket, connect_stream
 from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.protocol.schema import Message
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.tls.client import TlsClient
 
 Member: TypeAlias = int | Literal["coordinator"]
@@ -31,6 +38,7 @@ class Network:
         self._lock: Final = threading.Lock()
         self._members: Final[dict[int, Member]] = {}
         self._cuts: Final[set[frozenset[Member]]] = set()
+        self._faults: Final[list[LinkFault]] = []
         self._endpoints: Final[dict[int, Endpoint]] = {}
 
     def add(self, member: Member, port: int) -> None:
@@ -57,6 +65,9 @@ class Network:
             for index, group in enumerate(groups):
                 for others in groups[index + 1 :]:
                     self._cuts.update(frozenset((one, other)) for one in group for other in others)
+        self._close_cut()
+
+    def _close_cut(self) -> None:
         for broker_id, endpoint in list(self._endpoints.items()):
             endpoint.close_to(member for member in self._members.values() if self.is_cut(broker_id, member))
 
@@ -65,10 +76,72 @@ class Network:
         with self._lock:
             self._cuts.clear()
 
-    def is_cut(self, one: Member, other: Member) -> bool:
-        """Return whether the partition separates two members."""
+    def add_fault(self, fault: LinkFault) -> None:
+        """Put a fault of a link in force; connections that it cuts are closed."""
         with self._lock:
-            return frozenset((one, other)) in self._cuts
+            self._faults.append(fault)
+        if fault.effect is LinkEffect.CUT:
+            self._close_cut()
+
+    def remove_fault(self, fault: LinkFault) -> None:
+        """End a fault, if it is in force."""
+        with self._lock:
+            if fault in self._faults:
+                self._faults.remove(fault)
+
+    def is_cut(self, one: Member, other: Member) -> bool:
+        """Return whether a partition or a fault keeps a member from connecting to another."""
+        with self._lock:
+            is_parted = frozenset((one, other)) in self._cuts
+        return is_parted or any(each.effect is LinkEffect.CUT for each in self.faults(one, other))
+
+    def faults(self, one: Member, other: Member) -> list[LinkFault]:
+        """Return the faults of what a member sends to another."""
+        with self._lock:
+            return [
+                each
+                for each in self._faults
+                if _connects(each.one, each.other, one, other)
+                or (not each.is_one_way and _connects(each.other, each.one, one, other))
+            ]
+
+
+def _connects(first: int | str, second: int | str, one: Member, other: Member) -> bool:
+    return first in (one, ALL) and second in (other, ALL) and one != other
+
+
+class LinkedConnection(PeerConnection):
+    """A connection to another broker whose requests meet the faults of a link."""
+
+    link: "Callable[[], list[LinkFault]]"
+    """Returns the faults that are in force."""
+
+    @override
+    async def request(
+        self, request: Message, *, timeout_seconds: float, version: int | None = None
+    ) -> Message:
+        await self._meet_faults()
+        return await super().request(request, timeout_seconds=timeout_seconds, version=version)
+
+    @override
+    async def request_raw(
+        self, api_key: ApiKey, version: int, body: bytes | list[bytes], *, timeout_seconds: float
+    ) -> memoryview:
+        await self._meet_faults()
+        return await super().request_raw(api_key, version, body, timeout_seconds=timeout_seconds)
+
+    async def _meet_faults(self) -> None:
+        """Wait as long as the link delays a request; close the connection if the link loses it.
+
+        Raises:
+            ConnectionError: it was lost.
+        """
+        for fault in self.link():
+            if fault.effect is LinkEffect.DELAY:
+                await asyncio.sleep((fault.value or 0) / 1000)
+            elif fault.effect is LinkEffect.LOSS and SYSTEM_RANDOM.random() * 100 < (fault.value or 0):
+                self.close()
+                raise ConnectionResetError(f"a fault lost a request: {FaultPlan((fault,))}")
 
 
 class Endpoint:
@@ -77,6 +150,7 @@ class Endpoint:
     def __init__(self, network: Network, broker_id: int) -> None:
         self._network: Final = network
         self._broker_id: Final = broker_id
+        self._dialer: Final = TcpDialer(connection_class=LinkedConnection)
         self._lock: Final = threading.Lock()
         self._is_gone = False
         self._is_held = False
@@ -91,7 +165,9 @@ class Endpoint:
         """
         member = self._network.member_at(port)
         self._check(member, host, port)
-        connection = await TcpDialer().dial(host, port, options)
+        connection = await self._dialer.dial(host, port, options)
+        if isinstance(connection, LinkedConnection):
+            connection.link = partial(self._network.faults, self._broker_id, -1 if member is None else member)
         with self._lock:
             self._peers = {peer: known for peer, known in self._peers.items() if not peer.is_closed}
             self._peers[connection] = (member, asyncio.get_running_loop())

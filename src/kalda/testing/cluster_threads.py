@@ -8,17 +8,21 @@ do has an effect. A pause blocks the member's loop.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from kalda.broker.server import BrokerServer
+from kalda.common.overriding import override
 from kalda.common.public import public
+from kalda.faults.state import Faults
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.event_loop import new_event_loop
 from kalda.runtime.system.runtime import system_runtime
 from kalda.settings import BrokerConfig
-from kalda.testing.cluster_files import CrashableFileSystem
+from kalda.testing.cluster_files import CrashableFileSystem, DiskFault
 from kalda.testing.cluster_network import Endpoint, Network
 from kalda.testing.security import SecuredCluster
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
@@ -27,6 +31,8 @@ from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
 
 logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @public
@@ -46,7 +52,9 @@ class MemberThread:
         self.name: Final = name
         self.failure: BaseException | None = None
         """Why the member ended without a stop or a kill."""
-        self._thread: Final = threading.Thread(target=self._run, name=f"kalda-{name}", daemon=True)
+        self.cluster: object = None
+        """The cluster that the member belongs to; what the member logs is reported there."""
+        self._thread: Final = _ThreadOfMember(self)
         self._ready: Final = threading.Event()
         """Set when the member serves, and when it has ended."""
         self._gate: Final = threading.Event()
@@ -62,6 +70,11 @@ class MemberThread:
     def is_running(self) -> bool:
         """Whether the member has not ended; a paused one is running."""
         return self._thread.is_alive()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the member has started and has not ended."""
+        return self._ready.is_set() and self.is_running
 
     @property
     def is_paused(self) -> bool:
@@ -189,11 +202,27 @@ class MemberThread:
             self._die()
 
 
+class _ThreadOfMember(threading.Thread):
+    def __init__(self, member: MemberThread) -> None:
+        super().__init__(target=member._run, name=f"kalda-{member.name}", daemon=True)
+        self.member: Final = member
+
+
+def cluster_of_this_thread() -> object:
+    """Return the cluster whose member runs on the calling thread; None for other threads."""
+    thread = threading.current_thread()
+    return thread.member.cluster if isinstance(thread, _ThreadOfMember) else None
+
+
 class BrokerThread(MemberThread):
     """A broker."""
 
-    def __init__(self, config: BrokerConfig, network: Network, zookeeper: str) -> None:
+    def __init__(
+        self, config: BrokerConfig, network: Network, zookeeper: str, faults: Faults | None = None
+    ) -> None:
         super().__init__(f"broker-{config.broker_id}")
+        self._faults = faults
+        self._clock: Final = _JumpingClock()
         self._config: Final = config
         self._zookeeper: Final = zookeeper
         self._endpoint: Final[Endpoint] = network.endpoint(config.broker_id)
@@ -207,9 +236,53 @@ class BrokerThread(MemberThread):
         assert self._server is not None, f"{self.name} has not started"
         return self._server
 
-    def fill_disk(self, *, is_full: bool) -> None:
-        """Let writes to the log directories fail with ENOSPC, or succeed again."""
-        self._files.is_full = is_full
+    def submit(self, call: Callable[[BrokerServer], Awaitable[T]]) -> "Future[T]":
+        """Call a function with the broker on the broker's loop, from another thread."""
+
+        async def run() -> T:
+            return await call(self.server)
+
+        self._is_begun.wait()
+        coroutine = run()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise ClusterError(f"{self.name} has ended already") from None
+
+    def set_disk_fault(self, fault: DiskFault | None) -> None:
+        """Let calls for the log directories fail, or succeed again."""
+        self._files.fault = fault
+
+    def jump_clock(self, milliseconds: int) -> None:
+        """Set the broker's wall clock forward or back."""
+        self._clock.offset_ms += milliseconds
+
+    def set_faults(self, faults: Faults | None) -> None:
+        """Apply faults to the requests that the broker gets; return when it does, unless it is paused."""
+        self._faults = faults
+        if self._server is None or self.is_paused:
+            # A paused broker has them when it goes on.
+            self._call(self._put_faults)
+            return
+        done = threading.Event()
+
+        def put() -> None:
+            self._put_faults()
+            done.set()
+
+        self._call(put)
+        done.wait(_FAULTS_SECONDS_MAX)
+
+    def _put_faults(self) -> None:
+        if self._server is not None:
+            self._server.set_faults(self._faults)
+
+    @property
+    def session_id(self) -> int:
+        """The id of the broker's session with the coordination server."""
+        assert self._session is not None, f"{self.name} has no session"
+        return self._session.session_id
 
     async def _main(self) -> None:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
@@ -230,8 +303,9 @@ class BrokerThread(MemberThread):
         self._server = BrokerServer(
             self._config,
             self._session,
-            runtime=system_runtime(executor, self._files),
+            runtime=replace(system_runtime(executor, self._files), clock=self._clock),
             dialer=self._endpoint,
+            faults=self._faults,
         )
         async with asyncio.TaskGroup() as tasks:
             await self._server.start(tasks)
@@ -254,6 +328,21 @@ class BrokerThread(MemberThread):
         super()._open_gate()
 
 
+class _JumpingClock(SystemClock):
+    """The machine's clocks, with a wall clock that may be wrong."""
+
+    def __init__(self) -> None:
+        self.offset_ms = 0
+
+    @override
+    def time_ms(self) -> int:
+        return max(super().time_ms() + self.offset_ms, 0)
+
+    @override
+    def time_ns(self) -> int:
+        return super().time_ns() + self.offset_ms * 1_000_000
+
+
 class CoordinatorThread(MemberThread):
     """The coordination server."""
 
@@ -267,11 +356,18 @@ class CoordinatorThread(MemberThread):
         self._config: Final = config
         self._files: Final = CrashableFileSystem()
         self._listener: ZooKeeperListener | None = None
+        self._embedded: EmbeddedServer | None = None
+
+    def expire_session(self, session_id: int) -> None:
+        """End a session as if no heartbeat had come in time."""
+        assert self._embedded is not None, "the coordination server has not started"
+        self._call(self._embedded.server.close_session, session_id, _ignore)
 
     async def _main(self) -> None:
         clock = SystemClock()
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
             embedded = EmbeddedServer(self._directory, filesystem=self._files, executor=executor, clock=clock)
+            self._embedded = embedded
             embedded.start()
             try:
                 if self._secured is not None:
@@ -295,6 +391,14 @@ _KILL_SECONDS_MAX: Final = 5.0
 
 _PAUSE_SECONDS_MAX: Final = 5.0
 """How long a loop may be busy with one callback."""
+
+
+_FAULTS_SECONDS_MAX: Final = 5.0
+"""How long a test waits until a busy broker applies faults."""
+
+
+def _ignore(_: object) -> None:
+    """Ignore how the end of a session went: it may have ended meanwhile."""
 
 
 def _reason(failure: BaseException | None) -> str:

@@ -51,6 +51,8 @@ class Batch:
     base_sequence: int = -1
     sequence_has_been_reset: bool = False
     is_in_request: bool = False
+    may_be_written: bool = False
+    is_out_of_order: bool = False
 
     def reset_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         self.producer_id, self.producer_epoch = identity

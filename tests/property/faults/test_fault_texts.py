@@ -82,7 +82,11 @@ def broker_faults(draw: st.DrawFn) -> Fault:
     if effect is BrokerEffect.SESSION_EXPIRY:
         times["for_ms"] = None
     leaders = st.builds(lambda topic, number: f"leader/{topic}/{number}", TOPICS, st.integers(0, 1000))
+    if effect is BrokerEffect.SLOW_DISK:
+        jump = draw(DURATIONS)
     broker = draw(NUMBERS | st.sampled_from(["controller", "all"]) | leaders)
+    if effect is BrokerEffect.KILL_CLIENT:
+        broker = draw(NUMBERS)
     return BrokerFault(effect=effect, broker=broker, milliseconds=jump, **times)
 
 

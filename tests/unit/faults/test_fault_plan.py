@@ -13,14 +13,13 @@ from kalda.faults import (
     Condition,
     FaultError,
     FaultPlan,
-    FaultState,
     LinkEffect,
     LinkFault,
     RequestEffect,
-    RequestFacts,
     RequestFault,
 )
 from kalda.faults.model import ALL_APIS, GROUP_APIS, TRANSACTION_APIS
+from kalda.faults.state import FaultState, RequestFacts
 
 PRODUCE = (ApiKey.PRODUCE,)
 
@@ -87,6 +86,10 @@ PRODUCE = (ApiKey.PRODUCE,)
             RequestFault(apis=ALL_APIS, effect=RequestEffect.DELAY, milliseconds=20, broker=1, source="all"),
         ),
         ("broker:kill@2", BrokerFault(effect=BrokerEffect.KILL, broker=2)),
+        ("broker:pause@coordinator", BrokerFault(effect=BrokerEffect.PAUSE, broker="coordinator")),
+        ("broker:power@1", BrokerFault(effect=BrokerEffect.POWER_LOSS, broker=1)),
+        ("disk:slow=500ms@1", BrokerFault(effect=BrokerEffect.SLOW_DISK, broker=1, milliseconds=500)),
+        ("client:kill@3", BrokerFault(effect=BrokerEffect.KILL_CLIENT, broker=3)),
         (
             "disk:full@leader/orders/0,after=1s,for=2m",
             BrokerFault(

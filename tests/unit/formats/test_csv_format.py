@@ -137,3 +137,18 @@ def test_a_byte_order_mark_is_left_out_wherever_its_value_stands() -> None:
     decoded = decode([mark + b"a", b"b", mark + mark + b"c", mark], "s string")
 
     assert [{"s": "a"}, {"s": "b"}, {"s": "c"}, None] == decoded.columns.to_pylist()
+
+
+def test_whole_numbers_may_have_a_plus() -> None:
+    """As those with a fraction, and as in Spark's ``from_csv``."""
+    decoder = open_decoder(FormatSpec("csv", "a int, b tinyint, s string", None, {}))
+    lines = ["+1,2,+x", " +07 ,-128,", "++1,1,", "1,+128,", "+,1,", "0x1+,1,", '"+5",+0,', ",,", "1.0,1,+"]
+
+    decoded = decoder.decode(pa.array([line.encode() for line in lines]))
+
+    assert [2, 3, 4, 5, 8] == [each.row for each in decoded.errors]
+    assert {"TypeMismatch"} == {each.error_class for each in decoded.errors}
+    assert "a is '++1'; a int32 is expected" == decoded.errors[0].message
+    assert [(1, 2, "+x"), (7, -128, None), (5, 0, None), (None, None, None)] == [
+        tuple(row.values()) for row in decoded.columns.to_pylist() if row is not None
+    ]

@@ -7,10 +7,10 @@ with any number of topics. Waiting for a change (`topics.topic_wait`) and the la
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo
+from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, result_of
@@ -43,7 +43,11 @@ class MetadataCache:
         self._topics: Final[dict[str, TopicMetadata]] = {}
         self._names_by_id: Final[dict[bytes, str]] = {}
         self._sorted_names: tuple[str, ...] | None = ()
+        self._registered: dict[int, BrokerInfo] = {}
         self._brokers: dict[int, BrokerInfo] = {}
+        """The registered brokers, with the endpoints of added listeners."""
+        self._added: Final[dict[str, Mapping[int, ListenerEndpoint]]] = {}
+        """Listeners that no registration has, by name: the endpoint of each broker."""
         self._listeners: Final[list[ChangeListener]] = []
         self.controller_id = -1
         """The id of the controller, -1 while it is unknown."""
@@ -140,10 +144,31 @@ class MetadataCache:
             )
         self.controller_epoch = update.controller_epoch
         brokers = {info.id: info for info in sorted(update.brokers, key=lambda info: info.id)}
-        if brokers != self._brokers or update.controller_id != self.controller_id:
-            self._brokers = brokers
+        if brokers != self._registered or update.controller_id != self.controller_id:
+            self._registered = brokers
             self.controller_id = update.controller_id
-            self.brokers_generation += 1
+            self._show_added()
+
+    def add_listener(self, name: str, endpoints: Mapping[int, ListenerEndpoint]) -> None:
+        """Return these endpoints to clients of a listener that is in no broker's registration."""
+        self._added[name] = dict(endpoints)
+        self._show_added()
+
+    def remove_listener(self, name: str) -> None:
+        """Forget a listener that `add_listener` added."""
+        if self._added.pop(name, None) is not None:
+            self._show_added()
+
+    def _show_added(self) -> None:
+        self.brokers_generation += 1
+        if not self._added:
+            self._brokers = self._registered
+            return
+        self._brokers = {}
+        for broker_id, info in self._registered.items():
+            added = (endpoints.get(broker_id) for endpoints in self._added.values())
+            endpoints = info.endpoints + tuple(each for each in added if each is not None)
+            self._brokers[broker_id] = replace(info, endpoints=endpoints)
 
     def apply_partitions(self, changed_partitions: Iterable[PartitionLeadership]) -> Steps[None]:
         """Apply the rest of an update, or a part of it with whole topics, and notify the listeners.

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from kalda.common.api_keys import ApiKey
 from kalda.net.connection import Connection, FrameHandler
 from kalda.protocol.messages.api_versions import ApiVersion
+from kalda.protocol.namespaces.namespace import base_listener
 from kalda.protocol.releases import is_at_least, versions_of
 
 _KEY_AND_VERSION: Final = Struct(">hh")
@@ -32,7 +33,7 @@ class ListenerReleases:
 
     def of(self, connection: Connection) -> str | None:
         """Return the release as which a connection is answered; None for Kalda's own answers."""
-        release = self._releases.get(connection.listener)
+        release = self._releases.get(base_listener(connection.listener))
         return None if release is None or connection in self._brokers else release
 
     def add_broker(self, connection: Connection) -> None:

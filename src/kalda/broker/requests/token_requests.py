@@ -7,6 +7,7 @@ from typing import Final
 
 from kalda.broker.requests.api import RequestContext
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.namespaces.namespace import base_listener
 from kalda.security.principal import ANONYMOUS
 from kalda.settings import BrokerConfig
 
@@ -20,7 +21,7 @@ def may_request_tokens(config: BrokerConfig, context: RequestContext) -> bool:
     Its client has to be authenticated, by other means than a token, and the listener must not be PLAINTEXT.
     """
     protocols = {each.name: each.security_protocol for each in config.listeners}
-    protocol, principal = protocols.get(context.listener), context.principal
+    protocol, principal = protocols.get(base_listener(context.listener)), context.principal
     is_anonymous = protocol == "SSL" and principal == ANONYMOUS
     return not (principal.token_authenticated or protocol in (None, "PLAINTEXT") or is_anonymous)
 

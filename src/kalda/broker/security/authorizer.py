@@ -109,6 +109,16 @@ class Authorizer:
             decisions.forget()
         self._of_clients.clear()
 
+    def add_namespace(self, prefix: str) -> None:
+        """Decide for the users whose names begin with a prefix as `AclRules.namespaces` says."""
+        self._rules.namespaces.add(prefix)
+        self._forget_all()
+
+    def remove_namespace(self, prefix: str) -> None:
+        """Take back `add_namespace`."""
+        self._rules.namespaces.discard(prefix)
+        self._forget_all()
+
     # Decisions.
 
     def allows(

@@ -66,6 +66,14 @@ class ClientThrottle:
         for address, rate in self._ip_rates.items():
             listener(address, rate)
 
+    def add_namespace(self, prefix: str) -> None:
+        """Look up the quotas of the users whose names begin with a prefix as `ClientQuotas` says."""
+        self._quotas.namespaces.add(prefix)
+
+    def remove_namespace(self, prefix: str) -> None:
+        """Take back `add_namespace`, and forget these users."""
+        self._quotas.forget_namespace(prefix)
+
     # What clients use. Each returns seconds that the client must wait.
 
     def produced(self, connection: Connection, client_id: str | None, size: int) -> float:

@@ -174,6 +174,15 @@ class DelegationTokens:
         except ZooKeeperError as error:
             logger.warning("ended delegation tokens stay until the next search: %s", error)
 
+    async def delete_of(self, prefix: str) -> None:
+        """Delete the tokens whose owners' names begin with a prefix.
+
+        Raises:
+            ZooKeeperError: they could not be deleted.
+        """
+        for token in [each for each in self._tokens.values() if each.owner.name.startswith(prefix)]:
+            await self._delete(token)
+
     def _require_enabled(self) -> None:
         if not self.is_enabled:
             raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)

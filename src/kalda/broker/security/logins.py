@@ -25,7 +25,7 @@ from kalda.security.sasl.kerberos_names import KerberosNameError, KerberosNames
 from kalda.security.sasl.mechanism import GSSAPI, OAUTHBEARER, PLAIN, SaslServer
 from kalda.security.sasl.oauthbearer import OAuthBearerServer
 from kalda.security.sasl.plain import PlainServer
-from kalda.security.sasl.scram import HASHES, NONCE_BYTES, ScramServer
+from kalda.security.sasl.scram import HASHES, NONCE_BYTES, FindCredential, FindToken, ScramServer
 from kalda.settings import BrokerConfig
 
 logger: Final = logging.getLogger(__name__)
@@ -188,13 +188,8 @@ class Logins:
     def new_server(self, listener: str, mechanism: str) -> SaslServer:
         """Begin a login."""
         if mechanism in HASHES:
-            nonce = random_text(self._runtime.random, NONCE_BYTES)
-            return ScramServer(
-                mechanism,
-                partial(self._credentials.find, mechanism),
-                nonce,
-                partial(self._tokens.find, mechanism),
-                decoy_key=self._decoy_key,
+            return self.scram_server(
+                mechanism, partial(self._credentials.find, mechanism), partial(self._tokens.find, mechanism)
             )
         if mechanism == OAUTHBEARER:
             return OAuthBearerServer(self._bearer_tokens[listener].verify)
@@ -202,6 +197,13 @@ class Logins:
             return self._kerberos[listener]()
         assert mechanism == PLAIN, f"{mechanism} was checked at the start"
         return PlainServer(partial(_is_password, self._plain_users(listener)))
+
+    def scram_server(
+        self, mechanism: str, find_credential: FindCredential, find_token: FindToken
+    ) -> ScramServer:
+        """Begin a login by SCRAM of a user or with a delegation token."""
+        nonce = random_text(self._runtime.random, NONCE_BYTES)
+        return ScramServer(mechanism, find_credential, nonce, find_token, decoy_key=self._decoy_key)
 
     def frame_handler(self) -> FrameHandler:
         """Return the handler of the requests of clients that have logged in."""

@@ -138,6 +138,7 @@ class ProduceResults:
         batch.is_in_request = False
         if code in UNCERTAIN:
             batch.may_be_written = True
+        batch.is_out_of_order = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if code is ErrorCode.NONE:
             self._complete(batch, result)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and not batch.is_done:

@@ -68,6 +68,7 @@ class ProducerBatch:
         "deliveries",
         "is_closed",
         "is_in_request",
+        "is_out_of_order",
         "is_split",
         "is_transactional",
         "last_failure",
@@ -107,6 +108,8 @@ class ProducerBatch:
         """Whether it was drained and the result of that attempt is not known."""
         self.may_be_written = False
         """Whether an attempt ended without the certainty that no broker appended the batch."""
+        self.is_out_of_order = False
+        """Whether the last answer was OUT_OF_ORDER_SEQUENCE_NUMBER."""
         self.reserved = reserved
         self.room = reserved - HEADER_SIZE
         """Bytes of records that may still be added."""
@@ -239,6 +242,7 @@ class ProducerBatch:
         self.producer_id, self.producer_epoch = identity
         self.base_sequence = base_sequence
         self.sequence_has_been_reset = True
+        self.is_out_of_order = False
         # A copy, because a connection may still be sending the old bytes.
         self._bytes = bytearray(self.build())
         set_producer_state(self._bytes, *identity, base_sequence, is_transactional=self.is_transactional)

@@ -12,7 +12,6 @@ from enum import Enum, auto
 from typing import Final
 
 from kalda.clients.producer.producer_identity import (
-    NO_SEQUENCE,
     ProducerIdAndEpoch,
     increment_sequence,
     is_later_sequence,
@@ -77,11 +76,18 @@ class ProducerSequences:
             entry is not None and entry.has_in_flight and entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE
         )
 
-    def first_in_flight_sequence(self, partition: TopicPartition) -> int:
-        """Return the lowest base sequence in flight, -1 if nothing is."""
+    def next_in_flight(self, partition: TopicPartition) -> SequencedBatch | None:
+        """Return the batch in flight that is retried next, None if nothing is in flight.
+
+        It is the first of those whose last answer was not OUT_OF_ORDER_SEQUENCE_NUMBER after an attempt that
+        may have written them: the answers to the others show what that one means.
+        """
         entry = self._partitions.get(partition)
-        batch = None if entry is None else entry.first_in_flight
-        return NO_SEQUENCE if batch is None else batch.base_sequence
+        batches = () if entry is None else entry.in_flight
+        for batch in batches:
+            if not (batch.may_be_written and batch.is_out_of_order):
+                return batch
+        return batches[0] if batches else None
 
     def reset(self) -> None:
         """Forget all partitions: the producer has another identity and nothing is in flight."""
@@ -240,4 +246,16 @@ class ProducerSequences:
         # and renumbering it now would write it twice.
         is_first = entry is None or entry.first_in_flight is batch
         is_gap = is_first and (unresolved is None or batch.base_sequence == unresolved)
+        if is_gap and batch.may_be_written and _may_have_later(batch, entry):
+            # Or the broker has this batch and later ones, and remembers the last of them only since it
+            # started again. The answers to those show it; renumbered now, the batch would be written twice.
+            return Retry.YES
         return Retry.AFTER_EPOCH_BUMP if is_gap else Retry.YES
+
+
+def _may_have_later(batch: SequencedBatch, entry: TxnPartitionEntry | None) -> bool:
+    """Whether a broker may have a batch in flight that was numbered after this one."""
+    return any(
+        each is not batch and (each.is_in_request or (each.may_be_written and not each.is_out_of_order))
+        for each in (() if entry is None else entry.in_flight)
+    )

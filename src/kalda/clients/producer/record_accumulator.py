@@ -15,7 +15,7 @@ that they would never get.
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.held_lock import check_not_interrupting, methods_of
@@ -25,7 +25,7 @@ from kalda.clients.producer.compression_ratio import CompressionRatio
 from kalda.clients.producer.partition_queues import PartitionQueue, TopicQueues
 from kalda.clients.producer.partitioner import BuiltInPartitioner
 from kalda.clients.producer.producer_batch import ProducerBatch, record_size_max
-from kalda.clients.producer.producer_identity import NO_SEQUENCE, is_later_sequence
+from kalda.clients.producer.producer_identity import is_later_sequence
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.backoff import ExponentialBackoff
@@ -625,7 +625,7 @@ class RecordAccumulator:
             queue = queues[(start + step) % count]
             if queue.is_muted or not queue.batches:
                 continue
-            first = queue.batches[0]
+            first = self._first_to_send(queue)
             partition = snapshot.partition(queue.topic_partition)
             leader_epoch = -1 if partition is None else partition.leader_epoch
             if first.attempts and self._sendable_at(first, True, leader_epoch) > now:
@@ -646,6 +646,17 @@ class RecordAccumulator:
             drained.append(first)
         return drained
 
+    def _first_to_send(self, queue: PartitionQueue) -> ProducerBatch:
+        """Return the front of a queue, where a retried batch may have to be put before."""
+        first = queue.batches[0]
+        if first.has_sequence and self._state is not None:
+            following = self._state.sequences.next_in_flight(queue.topic_partition)
+            if following is not first and following in queue.batches:
+                first = cast(ProducerBatch, following)
+                queue.batches.remove(first)
+                queue.batches.appendleft(first)
+        return first
+
     def _must_wait(self, first: ProducerBatch, topic_id: UUID, state: TransactionManager) -> bool:
         """Whether sending the batch now could break the order of sequence numbers."""
         partition = first.topic_partition
@@ -659,8 +670,8 @@ class RecordAccumulator:
                 # A batch with sequence 0 of the new epoch would be written before those in flight.
                 return True
             return sequences.is_unresolved(partition) or sequences.awaits_first_acknowledgement(partition)
-        # A retried batch waits until it is the first in flight: one in flight until the retries succeed.
-        return sequences.first_in_flight_sequence(partition) not in (NO_SEQUENCE, first.base_sequence)
+        # A retried batch waits until it is the next in flight: one in flight until the retries succeed.
+        return sequences.next_in_flight(partition) not in (None, first)
 
     def _assign_sequence(self, batch: ProducerBatch, topic_id: UUID, state: TransactionManager) -> None:
         state.maybe_update_identity(batch.topic_partition)

@@ -63,6 +63,16 @@ class SequencedBatch(Protocol):
         """Whether it was drained and the result of that attempt is not known."""
         ...
 
+    @property
+    def may_be_written(self) -> bool:
+        """Whether an attempt ended without the certainty that no broker appended the batch."""
+        ...
+
+    @property
+    def is_out_of_order(self) -> bool:
+        """Whether the last answer was OUT_OF_ORDER_SEQUENCE_NUMBER."""
+        ...
+
     def reset_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Write another identity and base sequence into the batch before it is sent again."""
         ...

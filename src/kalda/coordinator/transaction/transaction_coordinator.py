@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.pending import Pending
+from kalda.common.pending import Pending, gather
 from kalda.common.types import TopicPartition
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
@@ -282,6 +282,34 @@ class TransactionCoordinator:
                     partition, partial(self._forget, names), timeout_ms=self._config.request_timeout_ms
                 )
         return count
+
+    def forget(self, transactional_ids: Collection[str]) -> Pending[None]:
+        """Delete transactional ids that have no open transaction, whether they have expired or not."""
+        by_partition: dict[int, list[str]] = {}
+        for transactional_id in transactional_ids:
+            by_partition.setdefault(self._partition_for(transactional_id), []).append(transactional_id)
+
+        def tombstones(names: list[str], shard: TransactionShard) -> Result[None]:
+            found = [shard.get(name) for name in names]
+            return Result(
+                [
+                    transaction_log.encode_tombstone(each.transactional_id)
+                    for each in found
+                    if each is not None and each.state.may_expire
+                ],
+                None,
+            )
+
+        writes = [
+            self._runtime.write(
+                partition,
+                partial(tombstones, names[start : start + EXPIRED_PER_WRITE]),
+                timeout_ms=self._config.request_timeout_ms,
+            )
+            for partition, names in by_partition.items()
+            for start in range(0, len(names), EXPIRED_PER_WRITE)
+        ]
+        return gather(writes, lambda _: None)
 
     def _forget(self, transactional_ids: list[str], shard: TransactionShard) -> Result[None]:
         """Check the ids again, with their current state, and write the tombstones."""

@@ -28,8 +28,11 @@ class Dialer(Protocol):
 class TcpDialer:
     """Dials over a network."""
 
-    def __init__(self, network: Network = SYSTEM_NETWORK) -> None:
+    def __init__(
+        self, network: Network = SYSTEM_NETWORK, connection_class: type[PeerConnection] = PeerConnection
+    ) -> None:
         self._network: Final = network
+        self._connection_class: Final = connection_class
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection, over TLS and with a login if the options say so, and agree on versions.
@@ -38,7 +41,7 @@ class TcpDialer:
             ConnectionError: the name is not known, the broker refuses, TLS fails, or the time is up.
         """
         try:
-            return await PeerConnection.open(
+            return await self._connection_class.open(
                 host,
                 port,
                 client_id=options.client_id,

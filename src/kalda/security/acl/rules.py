@@ -9,6 +9,7 @@ implies DESCRIBE_CONFIGS, but only for what allows: a denied DESCRIBE does not d
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from kalda.protocol.namespaces.namespace import prefix_of
 from kalda.security.acl import hosts
 from kalda.security.acl.model import (
     WILDCARD,
@@ -49,6 +50,9 @@ class AclRules:
         self._entries: Final[dict[ResourcePattern, frozenset[AccessControlEntry]]] = {}
         self._prefixes: Final[dict[ResourceType, dict[int, set[str]]]] = {}
         """By their lengths, so that a name is cut only where a prefix may end: clients send long names."""
+        self.namespaces: Final[set[str]] = set()
+        """The prefixes of the open namespaces: their users have a wildcard of their own, and are super users
+        there if the users of the cluster with these names are."""
 
     def set(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
         """Replace the entries of a pattern; none forgets it."""
@@ -84,35 +88,53 @@ class AclRules:
 
     def is_super_user(self, principal: str) -> bool:
         """Whether a principal may do everything."""
-        return principal in self._super_users
+        return principal in self._super_users or (
+            bool(self.namespaces) and self._in_namespace(principal)[0] in self._super_users
+        )
+
+    def _in_namespace(self, principal: str) -> tuple[str, str]:
+        """Return a principal as its namespace knows it, and the wildcard for all users there."""
+        kind, _, name = principal.partition(":")
+        prefix = prefix_of(name)
+        if prefix is None or prefix not in self.namespaces:
+            return principal, WILDCARD_PRINCIPAL
+        return f"{kind}:{name.removeprefix(prefix)}", f"{kind}:{prefix}{WILDCARD}"
+
+    def _applying_to(self, principal: str) -> tuple[str, ...]:
+        """Return the principals of entries that apply to a principal."""
+        if not self.namespaces:
+            return principal, WILDCARD_PRINCIPAL
+        return principal, WILDCARD_PRINCIPAL, self._in_namespace(principal)[1]
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
         """Whether a principal may do an operation on one resource."""
-        if principal in self._super_users:
+        if self.is_super_user(principal):
             return True
+        principals = self._applying_to(principal)
         applying = list(self._applying(resource_type, name))
         if not applying:
             return self._allows_by_default
-        if _has(applying, principal, host, frozenset({operation}), PermissionType.DENY):
+        if _has(applying, principals, host, frozenset({operation}), PermissionType.DENY):
             return False
         wanted = _IMPLYING.get(operation, frozenset({operation}))
-        return _has(applying, principal, host, wanted, PermissionType.ALLOW)
+        return _has(applying, principals, host, wanted, PermissionType.ALLOW)
 
     def allows_any(
         self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Whether a principal may do an operation on at least one resource of a type (KIP-679)."""
-        if principal in self._super_users:
+        if self.is_super_user(principal):
             return True
+        principals = self._applying_to(principal)
 
         def names(pattern_type: PatternType, permission: PermissionType) -> set[str]:
             return {
                 pattern.name
                 for pattern, entries in self._entries.items()
                 if (pattern.resource_type, pattern.pattern_type) == (resource_type, pattern_type)
-                and _has(entries, principal, host, frozenset({operation}), permission)
+                and _has(entries, principals, host, frozenset({operation}), permission)
             }
 
         denied = names(PatternType.LITERAL, PermissionType.DENY)
@@ -143,14 +165,14 @@ class AclRules:
 
 def _has(
     entries: Iterable[AccessControlEntry],
-    principal: str,
+    principals: Collection[str],
     host: str,
     operations: frozenset[AclOperation],
     permission: PermissionType,
 ) -> bool:
     return any(
         entry.permission is permission
-        and entry.principal in (principal, WILDCARD_PRINCIPAL)
+        and entry.principal in principals
         and (entry.operation is AclOperation.ALL or entry.operation in operations)
         and hosts.applies(entry.host, host)
         for entry in entries

@@ -20,6 +20,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from kalda.common.sanitizer import sanitize
+from kalda.protocol.namespaces.namespace import prefix_of
 from kalda.security.quota.entity import CLIENT_ID_LENGTH_MAX, DEFAULT, QuotaEntity
 from kalda.security.quota.rate import SampledRate, TokenBucket, Window
 from kalda.security.quota.settings import (
@@ -93,6 +94,9 @@ class ClientQuotas:
         self._quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
         self._entity_counts: Final[Counter[str]] = Counter()
         """How many entities have a quota, by its name."""
+        self.namespaces: Final[set[str]] = set()
+        """The prefixes of the open namespaces. Client ids of their users get the prefix, and the defaults
+        are those of the namespace, which are stored under the prefix alone."""
         self._clients: Final[dict[tuple[str, str], Client]] = {}
         self._shares: Final[dict[str, dict[ShareKey, Share]]] = {name: {} for name in _QUOTAS}
 
@@ -121,6 +125,8 @@ class ClientQuotas:
 
     def client(self, user: str, client_id: str, now: float) -> Client:
         """Return what bounds a client."""
+        if self.namespaces and (prefix := prefix_of(user)) in self.namespaces:
+            client_id = f"{prefix}{client_id}"
         client_id = client_id[:CLIENT_ID_LENGTH_MAX]
         found = self._clients.get((user, client_id))
         if found is None:
@@ -150,11 +156,22 @@ class ClientQuotas:
 
     def _resolve(self, name: str, user: str, client_id: str) -> tuple[ShareKey, float] | None:
         """Return who shares the quota of a client, and its value; None if there is none."""
-        for entity, is_by_user, is_by_client in _candidates(sanitize(user), sanitize(client_id)):
+        prefix = prefix_of(user) if self.namespaces else None
+        default = DEFAULT if prefix is None or prefix not in self.namespaces else sanitize(prefix)
+        for entity, is_by_user, is_by_client in _candidates(sanitize(user), sanitize(client_id), default):
             limit = self._quotas.get(entity, {}).get(name)
             if limit is not None:
                 return (user if is_by_user else None, client_id if is_by_client else None), limit
         return None
+
+    def forget_namespace(self, prefix: str) -> None:
+        """Forget the clients of a namespace that is closed."""
+        self.namespaces.discard(prefix)
+        for client in [client for client in self._clients if client[0].startswith(prefix)]:
+            del self._clients[client]
+        for shares in self._shares.values():
+            for key in [key for key in shares if (key[0] or key[1] or "").startswith(prefix)]:
+                del shares[key]
 
     def _forget_idle(self, now: float) -> None:
         """Forget the clients, and the shares that nobody used lately; the oldest ones if all are in use."""
@@ -166,11 +183,11 @@ class ClientQuotas:
                 del shares[key]
 
 
-def _candidates(user: str, client_id: str) -> Iterable[tuple[QuotaEntity, bool, bool]]:
+def _candidates(user: str, client_id: str, default: str) -> Iterable[tuple[QuotaEntity, bool, bool]]:
     """Return the entities that may bound a client in their order, and who shares a quota of each."""
-    for name in (user, DEFAULT):
+    for name in (user, default):
         yield QuotaEntity(name, client_id), True, True
-        yield QuotaEntity(name, DEFAULT), True, True
+        yield QuotaEntity(name, default), True, True
         yield QuotaEntity(name), True, False
     yield QuotaEntity(client_id=client_id), False, True
-    yield QuotaEntity(client_id=DEFAULT), False, True
+    yield QuotaEntity(client_id=default), False, True

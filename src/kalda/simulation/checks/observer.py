@@ -3,7 +3,7 @@
 It reads the state of the brokers' own objects, which no client could see at one moment. What it checks:
 
 - one leader for each epoch of a partition;
-- the high watermark of a leader never goes back within its epoch;
+- the high watermark of a leader never goes back within its epoch, while it runs;
 - what was below a high watermark stays: the same batches at the same offsets, on every later leader, and in
   the end on every replica.
 """
@@ -31,7 +31,9 @@ class Observer:
         self._cluster: Final = cluster
         self._history: Final = history
         self._leaders: Final[dict[tuple[TopicPartition, int], int]] = {}
-        self._watermarks: Final[dict[tuple[TopicPartition, int], int]] = {}
+        self._watermarks: Final[dict[tuple[TopicPartition, int, int], int]] = {}
+        """By epoch and start of the broker: one that restarts as leader has that of its last checkpoint, and
+        readers beyond wait."""
         self._committed: Final[dict[TopicPartition, dict[int, tuple[int, int]]]] = {}
         """The CRC and last offset of each batch that was below a high watermark, by base offset."""
         self._read_to: Final[dict[TopicPartition, int]] = {}
@@ -129,13 +131,14 @@ class Observer:
                 "one leader for each epoch", f"{name} in epoch {epoch}: {leader} and {broker_id}"
             )
         watermark = partition.log.high_watermark
-        before = self._watermarks.get((name, epoch), -1)
+        key = (name, epoch, self._cluster.machine(broker_id).starts)
+        before = self._watermarks.get(key, -1)
         if watermark < before:
             self._history.violate(
                 "the high watermark never goes back",
                 f"{name} in epoch {epoch} on broker {broker_id}: from {before} to {watermark}",
             )
-        self._watermarks[name, epoch] = watermark
+        self._watermarks[key] = watermark
 
     def _remember(self, partition: Partition) -> None:
         name, log = partition.topic_partition, partition.log

@@ -14,13 +14,8 @@ from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
 from tests.unit.clients.producer.producer_fixtures import accumulator, send, snapshot
 
 
-@pytest.mark.parametrize(
-    ("first_result", "is_done"), [(ErrorCode.NOT_ENOUGH_REPLICAS, False), (ErrorCode.NETWORK_EXCEPTION, True)]
-)
-def test_a_batch_passes_for_a_duplicate_only_if_an_attempt_can_have_written_it(
-    first_result: ErrorCode, is_done: bool
-) -> None:
-    """A broker that lost the producer's state accepts a later batch although it refused this one."""
+def idempotent() -> tuple[ProduceResults, RecordAccumulator, list[RecordFuture]]:
+    """Return three batches of one record each, of a producer whose first batch is acknowledged."""
     manager = TransactionManager()
     manager.bump_idempotent_epoch_and_reset_id_if_needed()
     request = manager.next_request(True)
@@ -30,6 +25,49 @@ def test_a_batch_passes_for_a_duplicate_only_if_an_attempt_can_have_written_it(
     futures = [send(records, b"x" * 60) for _ in range(3)]
     results = ProduceResults(records, Metadata(), manager, retries=10, keeps_order=False)
     results.apply(drained(records, 2.0), PartitionResult(ErrorCode.NONE, 0), 2.0)
+    return results, records, futures
+
+
+OUT_OF_ORDER = PartitionResult(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_a_batch_is_not_renumbered_while_a_later_one_may_show_that_it_is_written() -> None:
+    """A broker that starts again knows the last batch of a producer only, and refuses those before it."""
+    results, records, futures = idempotent()
+    lost = [drained(records, 2.0), drained(records, 2.0)]
+    for batch in lost:
+        results.apply(batch, PartitionResult(ErrorCode.NETWORK_EXCEPTION), 2.0)
+    results.apply(drained(records, 4.0), OUT_OF_ORDER, 4.0)
+    later = drained(records, 8.0)
+    assert lost[1] is later
+    assert 0 == later.producer_epoch
+    results.apply(later, PartitionResult(ErrorCode.DUPLICATE_SEQUENCE_NUMBER), 8.0)
+    results.apply(drained(records, 12.0), OUT_OF_ORDER, 12.0)
+    assert [True, True, True] == [future.done() and future.exception(0) is None for future in futures]
+
+
+def test_batches_are_renumbered_where_the_broker_has_none_of_them() -> None:
+    """A broker that lost acknowledged records refuses each batch; with the next epoch it takes them."""
+    results, records, _ = idempotent()
+    lost = [drained(records, 2.0), drained(records, 2.0)]
+    for batch in lost:
+        results.apply(batch, PartitionResult(ErrorCode.NETWORK_EXCEPTION), 2.0)
+    for now in (4.0, 8.0, 12.0):
+        results.apply(drained(records, now), OUT_OF_ORDER, now)
+    manager = results._transactions
+    assert manager is not None
+    manager.bump_idempotent_epoch_and_reset_id_if_needed()
+    assert [(1, 0), (1, 1)] == [(batch.producer_epoch, batch.base_sequence) for batch in lost]
+
+
+@pytest.mark.parametrize(
+    ("first_result", "is_done"), [(ErrorCode.NOT_ENOUGH_REPLICAS, False), (ErrorCode.NETWORK_EXCEPTION, True)]
+)
+def test_a_batch_passes_for_a_duplicate_only_if_an_attempt_can_have_written_it(
+    first_result: ErrorCode, is_done: bool
+) -> None:
+    """A broker that lost the producer's state accepts a later batch although it refused this one."""
+    results, records, futures = idempotent()
     refused, accepted = drained(records, 2.0), drained(records, 2.0)
 
     results.apply(refused, PartitionResult(first_result), 2.0)

@@ -1,0 +1,312 @@
+"""Translates the names in frames of Produce and Fetch; the records are copied or passed over, never decoded.
+
+A topic is named up to version 12 of both. From version 13 its id is sent, which is the same for every client:
+such frames stay as they are, except that the id of another namespace's topic is inverted in place.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final
+
+from kalda.protocol.framing import SIZE, SIZE_BYTES
+from kalda.protocol.namespaces.kinds import is_masked_id, mask_id, plain_bytes
+from kalda.protocol.namespaces.namespace import Namespace
+from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.schema import SizedRecords
+from kalda.protocol.wire_format import Buffer, encode_uvarint, read_uvarint, skip_tagged_fields
+
+Chunk = Buffer | SizedRecords
+
+NAMES_BELOW: Final = 13
+"""The first version of both APIs that sends ids."""
+_PRODUCE_FLEXIBLE_FROM: Final = 9
+_FETCH_FLEXIBLE_FROM: Final = 12
+_TRANSACTIONAL_ID_FROM: Final = 3
+_ID_BYTES: Final = 16
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_UNPREFIXED: Final = frozenset((b"", b".", b".."))
+"""Names that no topic can have; see `kinds.TOPIC`."""
+
+IsForeign = Callable[[bytes], bool]
+"""Returns whether an id is that of another namespace's topic."""
+
+
+class _Reader:
+    """Reads a frame, and copies what was read when something is put in another's place."""
+
+    __slots__ = ("_copied", "_flexible", "end", "frame", "out", "position")
+
+    def __init__(self, frame: memoryview, position: int, flexible: bool) -> None:
+        self.frame: Final = frame
+        self.position = position
+        self.end: Final = len(frame)
+        self.out: Final = bytearray()
+        self._copied = 0
+        self._flexible: Final = flexible
+
+    def skip(self, count: int) -> None:
+        """Go on by some bytes."""
+        self.position += count
+        if self.position > self.end:
+            raise ProtocolError(f"the frame ends {self.position - self.end} bytes too early")
+
+    def count(self) -> int:
+        """Read the length of an array; one of null is 0."""
+        count = self.size()
+        if count > self.end - self.position:
+            raise ProtocolError(f"an array of {count} elements in {self.end - self.position} bytes")
+        return count
+
+    def size(self) -> int:
+        """Read the size of records, which may be elsewhere; null has none."""
+        if self._flexible:
+            size, self.position = read_uvarint(self.frame, self.position)
+            size -= 1
+        else:
+            (size,) = _INT32.unpack_from(self.frame, self.position)
+            self.position += 4
+        return max(0, size)
+
+    def rename(self, rename: Callable[[bytes], bytes]) -> None:
+        """Put another name in the place of the one at hand; null stays."""
+        begin = self.position
+        if self._flexible:
+            size, position = read_uvarint(self.frame, begin)
+            size -= 1
+        else:
+            (size,) = _INT16.unpack_from(self.frame, begin)
+            position = begin + 2
+        self.position = position
+        if size < 0:
+            return
+        self.skip(size)
+        name = bytes(self.frame[position : self.position])
+        renamed = rename(name)
+        if renamed is name:
+            return
+        self.out.extend(self.frame[self._copied : begin])
+        length = len(renamed)
+        self.out.extend(encode_uvarint(length + 1) if self._flexible else _INT16.pack(length))
+        self.out.extend(renamed)
+        self._copied = self.position
+
+    def text(self) -> None:
+        """Pass a nullable text."""
+        self.rename(_same)
+
+    def tags(self) -> None:
+        """Pass the tagged fields, where the version has them."""
+        if self._flexible:
+            self.position, _ = skip_tagged_fields(self.frame, self.position, self.end)
+
+    def mask(self, is_foreign: IsForeign) -> None:
+        """Invert the id at hand in place if it is foreign."""
+        begin = self.position
+        self.skip(_ID_BYTES)
+        raw = bytes(self.frame[begin : self.position])
+        if is_foreign(raw):
+            self.frame[begin : self.position] = mask_id(raw)
+
+    def result(self) -> memoryview:
+        """Return the frame: the one that was read, or a copy with the other names."""
+        if not self._copied:
+            return self.frame
+        self.out.extend(self.frame[self._copied :])
+        return memoryview(self.out)
+
+
+def produce_request(
+    space: Namespace, is_foreign: IsForeign, frame: memoryview, position: int, version: int
+) -> memoryview:
+    """Return a Produce request as the broker is to get it; its body begins at `position`.
+
+    Raises:
+        ProtocolError, struct.error, IndexError: it is malformed.
+    """
+    reader = _Reader(frame, position, version >= _PRODUCE_FLEXIBLE_FROM)
+
+    def stored(name: bytes) -> bytes:
+        return name if name in _UNPREFIXED else space.prefix_bytes + name
+
+    if version >= _TRANSACTIONAL_ID_FROM:
+        reader.rename(stored)
+    reader.skip(6)
+    for _ in range(reader.count()):
+        if version < NAMES_BELOW:
+            reader.rename(stored)
+        else:
+            reader.mask(is_foreign)
+        for _ in range(reader.count()):
+            reader.skip(4)
+            reader.skip(reader.size())
+            reader.tags()
+        reader.tags()
+    return reader.result()
+
+
+def fetch_request(
+    space: Namespace, is_foreign: IsForeign, frame: memoryview, position: int, version: int
+) -> memoryview:
+    """Return a Fetch request as the broker is to get it; its body begins at `position`.
+
+    Raises:
+        ProtocolError, struct.error, IndexError: it is malformed.
+    """
+    reader = _Reader(frame, position, version >= _FETCH_FLEXIBLE_FROM)
+
+    def stored(name: bytes) -> bytes:
+        return name if name in _UNPREFIXED else space.prefix_bytes + name
+
+    def topic() -> None:
+        if version < NAMES_BELOW:
+            reader.rename(stored)
+        else:
+            reader.mask(is_foreign)
+
+    reader.skip(_fetch_head_bytes(version))
+    partition_bytes = _fetch_partition_bytes(version)
+    for _ in range(reader.count()):
+        topic()
+        for _ in range(reader.count()):
+            reader.skip(partition_bytes)
+            reader.tags()
+        reader.tags()
+    if version >= 7:
+        for _ in range(reader.count()):
+            topic()
+            reader.skip(4 * reader.count())
+            reader.tags()
+    return reader.result()
+
+
+def _fetch_head_bytes(version: int) -> int:
+    """Return the bytes before the topics: replica, wait, minimum, maximum, isolation level, session."""
+    if version >= 15:
+        return 21
+    return 25 if version >= 7 else 17 if version >= 4 else 16 if version >= 3 else 12
+
+
+def _fetch_partition_bytes(version: int) -> int:
+    """Return the bytes of a partition: index, leader epoch, offset, last epoch, log start, maximum."""
+    if version >= 12:
+        return 32
+    return 28 if version >= 9 else 24 if version >= 5 else 16
+
+
+def produce_response(space: Namespace, frame: memoryview, version: int) -> memoryview:
+    """Return a Produce response, size included, as its client is to get it.
+
+    Raises:
+        ProtocolError, struct.error, IndexError: it is malformed.
+    """
+    flexible = version >= _PRODUCE_FLEXIBLE_FROM
+    reader = _Reader(frame, SIZE_BYTES + (5 if flexible else 4), flexible)
+
+    def plain(name: bytes) -> bytes:
+        found = plain_bytes(space, name)
+        return name if found is None else found
+
+    def text(value: bytes) -> bytes:
+        return value.replace(space.prefix_bytes, b"") if space.prefix_bytes in value else value
+
+    partition_bytes = 14 + (8 if version >= 2 else 0) + (8 if version >= 5 else 0)
+    for _ in range(reader.count()):
+        if version < NAMES_BELOW:
+            reader.rename(plain)
+        else:
+            reader.mask(is_masked_id)
+        for _ in range(reader.count()):
+            reader.skip(partition_bytes)
+            if version >= 8:
+                for _ in range(reader.count()):
+                    reader.skip(4)
+                    reader.rename(text)
+                    reader.tags()
+                reader.rename(text)
+            reader.tags()
+        reader.tags()
+    return _sized(reader.result())
+
+
+def _sized(frame: memoryview) -> memoryview:
+    SIZE.pack_into(frame, 0, len(frame) - SIZE_BYTES)
+    return frame
+
+
+def fetch_response(space: Namespace, chunks: Sequence[Chunk], version: int) -> list[Chunk]:
+    """Return a Fetch response, size included, as its client is to get it; the records stay as they are.
+
+    Raises:
+        ProtocolError, struct.error, IndexError: it is malformed.
+    """
+    out: list[Chunk] = []
+    grown = 0
+    flexible = version >= _FETCH_FLEXIBLE_FROM
+    left = list(reversed(chunks))
+
+    def next_reader(position: int) -> _Reader:
+        chunk = left.pop()
+        assert isinstance(chunk, (bytes, bytearray, memoryview)), (
+            f"a response with {chunk!r} between its records"
+        )
+        return _Reader(memoryview(bytearray(chunk)), position, flexible)
+
+    def finish() -> None:
+        nonlocal grown
+        result = reader.result()
+        grown += len(result) - reader.end
+        out.append(result)
+
+    def plain(name: bytes) -> bytes:
+        found = plain_bytes(space, name)
+        return name if found is None else found
+
+    reader = next_reader(SIZE_BYTES + (5 if flexible else 4))
+    reader.skip(10 if version >= 7 else 4 if version >= 1 else 0)
+    for _ in range(reader.count()):
+        if version < NAMES_BELOW:
+            reader.rename(plain)
+        else:
+            reader.mask(is_masked_id)
+        for _ in range(reader.count()):
+            size = _skip_to_records(reader, version)
+            if reader.position < reader.end or not size:
+                reader.skip(size)
+            else:
+                finish()
+                records = left.pop()
+                assert size == _size_of(records), f"{size} bytes of records, and {_size_of(records)} to send"
+                out.append(records)
+                # A frame may end with records: no version before 12 has anything behind them.
+                reader = next_reader(0) if left else _Reader(memoryview(bytearray()), 0, flexible)
+            reader.tags()
+        reader.tags()
+    finish()
+    out.extend(reversed(left))
+    first = out[0]
+    assert isinstance(first, memoryview), "a response begins with its header"
+    (size,) = SIZE.unpack_from(first)
+    SIZE.pack_into(first, 0, size + grown)
+    return [chunk for chunk in out if _size_of(chunk)]
+
+
+def _skip_to_records(reader: _Reader, version: int) -> int:
+    """Pass a partition up to its records; return their size."""
+    reader.skip(14)
+    if version >= 4:
+        reader.skip(16 if version >= 5 else 8)
+        for _ in range(reader.count()):
+            reader.skip(16)
+            reader.tags()
+    if version >= 11:
+        reader.skip(4)
+    return reader.size()
+
+
+def _size_of(chunk: Chunk) -> int:
+    return len(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.size
+
+
+def _same(name: bytes) -> bytes:
+    return name

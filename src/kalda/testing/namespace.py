@@ -1,0 +1,283 @@
+"""Gives tests that share a cluster names of their own: `Namespace`, and `Namespaces`, all of one cluster."""
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from kalda.broker.server import BrokerServer
+from kalda.cluster.schema import ListenerEndpoint
+from kalda.common.overriding import override
+from kalda.common.public import public_in
+from kalda.testing.cluster_threads import BrokerThread, ClusterError
+from kalda.testing.security import ClientConfigs, SecuredCluster
+
+logger: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_REMOVALS_MAX: Final = 64
+"""Closed namespaces that wait until what they had is removed. The next `close` waits for a place."""
+
+_REMOVED_TOGETHER_MAX: Final = 16
+"""Namespaces that are removed in one go, which takes hardly longer than one."""
+
+_CALL_SECONDS: Final = 10.0
+"""How long a broker's loop may take to open or close a listener."""
+
+_REMOVAL_SECONDS: Final = 60.0
+
+_END_SECONDS: Final = 5.0
+
+
+@public_in("kalda.testing")
+class Namespace(ClientConfigs):
+    """Topics, groups, transactional ids and users of a shared cluster that nobody else sees.
+
+    `Cluster.namespace` makes one; it is open until `close`, or to the end of a ``with`` block. Its clients
+    connect to `bootstrap`: ports of its own on the brokers of the cluster, over which every name looks plain.
+    Two namespaces may use the same names at the same time. `cluster` in the namespace is shared: settings of
+    brokers, features, quotas of addresses, log directories. The internal topics do not appear in it.
+
+    Over the cluster's own ports the names have a prefix, ``ns-<name>-``; a topic's name has that much less
+    than 249 characters.
+    """
+
+    def __init__(self, name: str, bootstrap: Callable[[], str], close: Callable[[], None]) -> None:
+        """`bootstrap` returns the addresses now: they become more when a broker that was down starts."""
+        super().__init__()
+        self._name: Final = name
+        self._bootstrap: Final = bootstrap
+        self._close: Final = close
+
+    @property
+    def name(self) -> str:
+        """The name, which is in the prefix of stored names."""
+        return self._name
+
+    @property
+    @override
+    def bootstrap(self) -> str:
+        return self._bootstrap()
+
+    def close(self) -> None:
+        """End the connections of the clients, and have all that the namespace has removed in the background.
+
+        Returns at once, unless very many closed namespaces wait for that. Closing twice is harmless.
+        """
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self._name} at {self.bootstrap}>"
+
+
+class Namespaces:
+    """The namespaces of one cluster; safe to use from any thread."""
+
+    def __init__(
+        self, serving: Callable[[], Mapping[int, BrokerThread]], controller_id: Callable[[], int]
+    ) -> None:
+        """`serving` returns the brokers that run and are not paused, by id."""
+        self._serving: Final = serving
+        self._controller_id: Final = controller_id
+        self._lock: Final = threading.Lock()
+        """Held while listeners are opened or closed, so that all brokers announce the same addresses."""
+        self._numbers: Final = itertools.count(1)
+        self._open: Final[dict[str, dict[int, ListenerEndpoint]]] = {}
+        """By name, the endpoint of each broker, those that are down included."""
+        self._removals: Final[queue.Queue[str | None]] = queue.Queue(_REMOVALS_MAX)
+        self._remover: threading.Thread | None = None
+        self._is_ended = False
+
+    def open(self, name: str | None, secured: SecuredCluster | None) -> Namespace:
+        """Open a namespace on all brokers that serve; without a name it gets a number.
+
+        Raises:
+            ValueError: the name is wrong or in use.
+            ClusterError: a broker could not open a port, or no broker serves.
+        """
+        with self._lock:
+            if name is None:
+                name = next(str(each) for each in self._numbers if str(each) not in self._open)
+            if name in self._open:
+                raise ValueError(f"namespace {name!r} is open already")
+            serving = self._serving()
+            if not serving:
+                raise ClusterError("no broker serves, so no namespace can be opened")
+            self._open[name] = {}
+            try:
+                self._open_on(serving, name)
+            except BaseException:
+                self._close_on(serving, name)
+                del self._open[name]
+                raise
+            endpoints = self._open[name]
+
+            def bootstrap() -> str:
+                return ",".join(f"127.0.0.1:{each.port}" for _, each in sorted(endpoints.items()))
+
+            namespace = Namespace(name, bootstrap, partial(self.close, name))
+            namespace.secured = secured
+            return namespace
+
+    def close(self, name: str) -> None:
+        """Close a namespace and have what it has removed; see `Namespace.close`."""
+        with self._lock:
+            if name not in self._open or self._is_ended:
+                return
+            self._close_on(self._serving(), name)
+            del self._open[name]
+            if self._remover is None:
+                self._remover = threading.Thread(
+                    target=self._remove_closed, name="kalda-namespaces", daemon=True
+                )
+                self._remover.start()
+        self._removals.put(name)
+
+    def restore(self, broker_id: int) -> None:
+        """Open the namespaces on a broker that serves again, on the ports that it had, and close others.
+
+        Raises:
+            ClusterError: a port could not be opened.
+        """
+        with self._lock:
+            thread = self._serving().get(broker_id)
+            if thread is None:
+                return
+            for name in set(thread.server.namespaces.names) - self._open.keys():
+                self._close_on({broker_id: thread}, name)
+            for name in self._open:
+                if name not in thread.server.namespaces.names:
+                    self._open_on({broker_id: thread}, name)
+                else:
+                    self._announce(name)
+
+    def wait_removed(self) -> None:
+        """Return when everything that closed namespaces had was removed."""
+        self._removals.join()
+
+    def end(self) -> None:
+        """Remove nothing more: the cluster ends, and with it all that it has."""
+        with self._lock:
+            self._is_ended = True
+            remover = self._remover
+        if remover is None:
+            return
+        with suppress(queue.Empty):
+            while True:
+                self._removals.get_nowait()
+                self._removals.task_done()
+        self._removals.put(None)
+        remover.join(_END_SECONDS)
+
+    # Listeners.
+
+    def _open_on(self, threads: Mapping[int, BrokerThread], name: str) -> None:
+        known = self._open[name]
+
+        async def open_one(server: BrokerServer) -> ListenerEndpoint:
+            broker_id = server.services.broker_id
+            endpoint = await server.namespaces.open(name, known[broker_id].port if broker_id in known else 0)
+            if is_alone:
+                server.namespaces.announce(name, {broker_id: endpoint})
+            return endpoint
+
+        # One broker alone has all there is to announce.
+        is_alone = not known and len(threads) == 1
+        known.update(_on_each(threads, open_one, _CALL_SECONDS))
+        if not is_alone:
+            self._announce(name)
+
+    def _announce(self, name: str) -> None:
+        endpoints = dict(self._open[name])
+
+        async def announce(server: BrokerServer) -> None:
+            if name in server.namespaces.names:
+                server.namespaces.announce(name, endpoints)
+
+        _on_each(self._serving(), announce, _CALL_SECONDS)
+
+    def _close_on(self, threads: Mapping[int, BrokerThread], name: str) -> None:
+        async def close_one(server: BrokerServer) -> None:
+            server.namespaces.close(name)
+
+        try:
+            _on_each(threads, close_one, _CALL_SECONDS)
+        except ClusterError as error:
+            # A broker that goes down meanwhile has closed its listeners.
+            logger.info("closing namespace %s: %s", name, error)
+
+    # Removal.
+
+    def _remove_closed(self) -> None:
+        """Remove what closed namespaces had, one batch after the other, until `end`."""
+        while True:
+            names = [self._removals.get()]
+            with suppress(queue.Empty):
+                while len(names) < _REMOVED_TOGETHER_MAX:
+                    names.append(self._removals.get_nowait())
+            closed = [name for name in names if name is not None]
+            try:
+                if closed and not self._is_ended:
+                    self._remove(closed)
+            except Exception:
+                if not self._is_ended:
+                    logger.exception("what the namespaces %s had stays in the cluster", ", ".join(closed))
+            finally:
+                for _ in names:
+                    self._removals.task_done()
+            if None in names:
+                return
+
+    def _remove(self, names: list[str]) -> None:
+        _on_each(
+            self._serving(),
+            lambda server: server.namespaces.remove_coordinated(names),
+            _REMOVAL_SECONDS,
+        )
+        controller_id = self._controller_id()
+        thread = self._serving()[controller_id]
+        _on_each(
+            {controller_id: thread}, lambda server: server.namespaces.remove_shared(names), _REMOVAL_SECONDS
+        )
+
+
+def _on_each(
+    threads: Mapping[int, BrokerThread], call: Callable[[BrokerServer], Awaitable[T]], timeout_seconds: float
+) -> dict[int, T]:
+    """Call a function with each broker, on the broker's own loop, at the same time; return the results by id.
+
+    Raises:
+        ClusterError: a call failed or did not end in time; the message says why.
+    """
+    futures: dict[int, Future[T]] = {broker_id: thread.submit(call) for broker_id, thread in threads.items()}
+    results = {}
+    failures = []
+    for broker_id, future in futures.items():
+        try:
+            results[broker_id] = future.result(timeout_seconds)
+        except FutureTimeoutError:
+            future.cancel()
+            failures.append(f"broker {broker_id} did not answer within {timeout_seconds:g} s")
+        except ValueError:
+            raise
+        except Exception as error:
+            failures.append(f"broker {broker_id}: {error!r}")
+    if failures:
+        raise ClusterError(f"namespaces: {'; '.join(failures)}")
+    return results
