@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kalda.pipelines.dlq.replay import LetterFilter, open_letters, replay
+from kalda.pipelines.engine.errors import BreakerOpenError
+from kalda.pipelines.engine.spark_batch import SparkBatch
+from kalda.pipelines.engine.supervisor import Supervisor
 from tests.spark.pipelines import read_pipelines, rows_of, run_once
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tests.spark.conftest import Topics
 
@@ -64,3 +67,51 @@ def test_good_rows_and_replayed_letters_are_all_records(
 
     assert sorted(range(COUNT)) == sorted(int(str(row["id"])) for row in rows_of(file, topic))
     assert [] == list(open_letters(properties, f"{topic}.dlq"))
+
+
+STEPS = """\
+name: steps
+storage: ${STORAGE}
+defaults: {ledger: false}
+pipelines:
+  - name: ${NAME}
+    from: {topic: "${TOPIC}", value: {format: json, schema: "id bigint, n bigint"}}
+    transform: ["select id, 10 div n as n, md5(cast(id as string)) as h"]
+    to: {table: lake.steps, format: delta}
+    execution: spark
+"""
+
+
+@pytest.mark.parametrize("fails", [frozenset({3, 150}), frozenset(range(200))], ids=["two", "all"])
+def test_failing_records_are_found_with_few_jobs(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path, fails: frozenset[int]
+) -> None:
+    """Two become dead letters; where everything fails the breaker opens after a sample, at the first try."""
+    topic = topics.create("steps")
+    topics.fill(topic, [json.dumps({"id": n, "n": int(n not in fails)}).encode() for n in range(200)])
+    file = read_pipelines(STEPS, topics.bootstrap, tmp_path, TOPIC=topic, NAME=topic)
+    trials: list[tuple[int, int, int]] = []
+    attempt = SparkBatch._failure_of
+
+    def counted(batch: SparkBatch, decoded: "DataFrame", part: int, start: int, end: int) -> str | None:
+        trials.append((part, start, end))
+        return attempt(batch, decoded, part, start, end)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkBatch, "_failure_of", counted)
+        errors = Supervisor(spark, file, file.pipelines, is_once=True).run()
+
+    if len(fails) == 2:
+        assert [] == [str(each) for each in errors]
+        assert set(range(200)) - fails == {row["id"] for row in rows_of(file, topic)}
+        letters = open_letters({"bootstrap.servers": topics.bootstrap}, f"{topic}.dlq")
+        found = [each.letter for each in letters]
+        assert [(n, "StepFailed") for n in sorted(fails)] == [
+            (each.offset, each.error_class) for each in found if each
+        ]
+        assert len(trials) <= 40
+        return
+    (error,) = errors
+    assert isinstance(error, BreakerOpenError)
+    assert "a step fails for 8 of 8 records tried of batch 1, more than 5.00% of it" in str(error)
+    assert 8 == len(trials)

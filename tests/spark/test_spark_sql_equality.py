@@ -5,8 +5,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kalda.pipelines.sql.nodes import SqlError
+from kalda.pipelines.sql.nodes import MalformedSqlError, SqlError
 from kalda.pipelines.sql.row_query import RowCondition, RowQuery
+from kalda.pipelines.sql.steps import parse_step
 from tests.golden.pipelines.sql_expressions import (
     EXPRESSIONS,
     FAILING,
@@ -50,6 +51,11 @@ TEXTS = """
 2026-01-01t10:00|+2026-01-01|--2026-01-01|2026-001-01|2026-01-011|+12345|2026T|300000-01-01|-290308-12-21
 -290308-12-21 19:59:05.224192|-290308-12-21 19:59:05.224191|2026-02-29|2024-02-29|1900-02-29
 2000-02-29|-0004-02-29|2026-01-01 10:00:00 EST|2026-01-01 10:00:00 Mars/Base|2026-00-01|2026-01-00|
+"""
+
+TIMES = """
+12:30|T12:30|12:30:15.5|24:00| 12:30 |12|1:2|T1|12:30Z|12:30+05:30|t12:30|12:30:15 Europe/Paris|T12|:30|T
+1:|12:30:|12:30:15.|12:30 UTC|-12:30|123:30|12:30:15.123456789|T12Z|T1:2:3|12:60|1:2:3+05:00|now|today|epoch
 """
 
 
@@ -148,6 +154,43 @@ def test_texts_are_the_moments_that_spark_reads(spark: SparkSession, view: str) 
     found = RowQuery(f"select {items}").apply(rows).to_pylist()
 
     assert [row.asDict() for row in spark.sql(f"select {items} from texts").collect()] == found
+
+
+def test_times_without_a_date_are_those_that_spark_reads(spark: SparkSession, view: str) -> None:
+    """The day is that of the run, so that only the time is compared."""
+    texts = [text for line in TIMES.strip().splitlines() for text in line.split("|")]
+    rows = pa.RecordBatch.from_pydict({"s": texts})
+    spark.createDataFrame(pa.Table.from_batches([rows])).coalesce(1).createOrReplaceTempView("times")
+    items = "s, unix_micros(try_cast(s as timestamp)) % 86400000000L as t, try_cast(s as date) as d"
+
+    found = RowQuery(f"select {items}").apply(rows).to_pylist()
+
+    assert [row.asDict() for row in spark.sql(f"select {items} from times").collect()] == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select i from input group by",
+        "select sum(i) over (partition by) s from input",
+        "select i from input,",
+        "select i from input where i in ()",
+        "select date'2026-02-30' d from input",
+        "select date'now UTC' d from input",
+        "select timestamp'2026-01-01 25:00' d from input",
+        "select 128Y n from input",
+        "select -129Y n from input",
+        "select 1e400 n from input",
+        "select 1e39F n from input",
+        "select 1e38BD n from input",
+    ],
+)
+def test_a_step_that_is_refused_is_refused_by_spark(spark: SparkSession, view: str, text: str) -> None:
+    """A check that is stricter than Spark would refuse pipelines that run."""
+    with pytest.raises(MalformedSqlError):
+        parse_step(text)
+    with pytest.raises(PySparkException):
+        spark.sql(text)
 
 
 def test_filters_and_projections_keep_the_rows_that_spark_keeps(spark: SparkSession, view: str) -> None:

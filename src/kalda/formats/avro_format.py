@@ -6,6 +6,7 @@ maps or a reader schema that differs from the writer's is decoded by fastavro, v
 
 import copy
 import io
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
+from kalda.common.overriding import override
 from kalda.formats.avro_columns import Columns
 from kalda.formats.avro_logical import converter
 from kalda.formats.avro_resolution import Resolution
@@ -44,6 +46,9 @@ _BYTES_MAX: Final = 512 << 10
 """Bytes of values that are decoded at once; as Python objects they take some hundred times as much."""
 _CELLS_MAX: Final = 1 << 22
 """Rows times fields of the writer's schema that are decoded at once."""
+
+_ADDRESS: Final = re.compile(r" from <_io\.BytesIO object at 0x[0-9a-f]+>")
+"""What fastavro says of its source, which differs each time."""
 
 
 class AvroDecoder:
@@ -175,7 +180,7 @@ def _decode_slice(
     if resolution is not None:
         data, starts, ends = value_ranges(found)
         columns = Columns(data, np.minimum(starts + skipped, ends), ends)
-        rows = resolution.resolved(columns.decode(writer))
+        rows = resolution.resolved(columns.decode(resolution.written))
         if not columns.failures:
             return Decoded(spread(rows, places, len(values)), ())
         good = [index for index in range(len(found)) if index not in columns.failures]
@@ -186,6 +191,17 @@ def _decode_slice(
         rows = rows.take(pa.array(good, pa.int64()))
         return Decoded(spread(rows, [places[index] for index in good], len(values)), merged(failures))
     return _decode_each(found, places, len(values), writer, reader, skipped)
+
+
+class _WholeReads(io.BytesIO):
+    """Bytes that end with an error: what fastavro passes over, for a reader without the field, may be cut."""
+
+    @override
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        if size is not None and len(found) < size:
+            raise EOFError(f"{size} bytes are expected, and there are {len(found)}")
+        return found
 
 
 def _decode_each(
@@ -202,7 +218,7 @@ def _decode_each(
     good: list[int] = []
     failures: list[DecodeFailure] = []
     for place, value in zip(places, values.to_pylist(), strict=True):
-        source = io.BytesIO(value)
+        source = io.BytesIO(value) if reader is None else _WholeReads(value)
         source.seek(skipped)
         try:
             row: object = fastavro.schemaless_reader(
@@ -216,7 +232,8 @@ def _decode_each(
         except (
             Exception
         ) as error:  # fastavro raises what its C code meets: EOFError, IndexError, TypeError, ...
-            message = f"not a value of the Avro schema: {type(error).__name__} {error}"
+            reason = _ADDRESS.sub("", str(error))
+            message = f"not a value of the Avro schema: {type(error).__name__} {reason}"
             failures.append(DecodeFailure(place, MALFORMED, cut(message)))
         else:
             rows.append(row if wanted.is_record else {VALUE: row})

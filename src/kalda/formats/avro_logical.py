@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+
 from kalda.common.types import UUID
-from kalda.formats.avro_schema import DECIMAL_DIGITS_MAX, TIMESTAMP_MICROS, is_decimal, is_uuid
+from kalda.formats.avro_schema import DECIMAL_DIGITS_MAX, TIMESTAMP_MICROS, arrow_type, is_decimal, is_uuid
 
 Convert = Callable[[Any], object]
 _BYTES_MAX: Final = 256
@@ -25,7 +27,9 @@ def converter(wanted: object, written: object) -> Convert | None:
         written: The type of the bytes; for a default it is the wanted one.
     """
     if isinstance(wanted, list):
-        inner = converter(_plain(wanted), written)
+        others = _plain(wanted)
+        is_double = others is None and arrow_type(wanted, "") == pa.float64()
+        inner = float if is_double else converter(others, written)
         return None if inner is None else lambda value: None if value is None else inner(value)
     written = _plain(written)
     if not isinstance(wanted, Mapping):
@@ -61,7 +65,7 @@ def converter(wanted: object, written: object) -> Convert | None:
 
 
 def _plain(node: object) -> object:
-    """Return the one type of a union with null; a union of several has no conversion."""
+    """Return the one type of a union with null; a union of several, which are numbers, has none."""
     if not isinstance(node, list):
         return node
     others = [branch for branch in node if branch != "null"]

@@ -6,12 +6,12 @@ fastavro's.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
 
-from kalda.formats.avro_schema import AvroSchema
+from kalda.formats.avro_schema import AvroSchema, arrow_type
 
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "double"),
@@ -31,6 +31,8 @@ class Resolution:
         is_same: Whether the writer's columns are the reader's.
     """
 
+    written: AvroSchema
+    """The writer's schema; of fields that the reader does not have, only where they end matters."""
     type: pa.DataType
     sources: tuple[int | pa.Scalar, ...]
     is_same: bool
@@ -39,7 +41,7 @@ class Resolution:
     def of(cls, writer: AvroSchema, reader: AvroSchema | None) -> "Resolution | None":
         """Return the resolution, or None when it takes more than columns."""
         if reader is None or reader.expanded == writer.expanded:
-            return cls(writer.type, (), True)
+            return cls(writer, writer.type, (), True)
         if not (writer.is_record and reader.is_record):
             return None
         written, wanted = writer.expanded, reader.expanded
@@ -60,17 +62,47 @@ class Resolution:
             if default is None:
                 return None
             sources.append(default)
-        return cls(reader.type, tuple(sources), False)
+        fields = [
+            field if index in sources else {**field, "type": _unread(field["type"])}
+            for index, field in enumerate(written["fields"])
+        ]
+        expanded = {**written, "fields": fields}
+        return cls(
+            replace(writer, expanded=expanded, type=arrow_type(expanded, "")),
+            reader.type,
+            tuple(sources),
+            False,
+        )
 
     def resolved(self, rows: pa.StructArray) -> pa.StructArray:
         """Return the writer's rows with the reader's columns."""
         if self.is_same:
             return rows
         columns = [
-            rows.field(source).cast(field.type) if isinstance(source, int) else pa.repeat(source, len(rows))
+            # A long beyond 2^53 becomes the nearest double, as by Avro's promotion.
+            rows.field(source).cast(field.type, safe=not pa.types.is_floating(field.type))
+            if isinstance(source, int)
+            else pa.repeat(source, len(rows))
             for source, field in zip(self.sources, self.type, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=list(self.type))
+
+
+def _unread(node: Any) -> Any:
+    """Return a type whose values take the same bytes, and whose every value is good."""
+    if isinstance(node, list):
+        return [_unread(branch) for branch in node]
+    if not isinstance(node, Mapping):
+        plain = {"int": "long", "string": "bytes", "boolean": {"type": "fixed", "name": "_", "size": 1}}
+        return plain.get(node, node)
+    match node["type"]:
+        case "record" | "error":
+            return {**node, "fields": [{**each, "type": _unread(each["type"])} for each in node["fields"]]}
+        case "enum":
+            return "long"
+        case "fixed":
+            return {"type": "fixed", "name": "_", "size": node["size"]}
+    return _unread(node["type"])
 
 
 def _fits(written: object, wanted: object) -> bool:

@@ -52,6 +52,8 @@ class CsvDecoder:
         self._escape: Final = _sign(spec, "escape", "")
         self._null: Final = spec.options.get("null_value", "")
         self._double_quote: Final = spec.boolean("double_quote", True)
+        self._takes_empty: Final = len(declared) == 1 and not self._null
+        """Whether an empty value is a line: of one column that is null."""
         self._last_line: Final = b"\n" + self._delimiter.join([self._null] * len(declared)).encode() + b"\n"
 
     def schema(self) -> pa.Schema:
@@ -64,7 +66,8 @@ class CsvDecoder:
 
     def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray:
         joined = self._joined(values)
-        kinds = {f.name: _read_type(f.type) for f in self._type}
+        has_plus = b"+" in joined
+        kinds = {f.name: _read_type(f.type, has_plus) for f in self._type}
         table = self._read(joined, kinds)
         if table.num_rows != len(values) + 1:
             raise BadValueError(MALFORMED, "a quote is not closed")
@@ -122,10 +125,10 @@ class CsvDecoder:
             line = values[0].as_py().removesuffix(b"\n").removesuffix(b"\r")
             if b"\n" in line or b"\r" in line:
                 raise BadValueError(MALFORMED, "the value has several lines; one line of CSV is expected")
-            if not line:
+            if not line and not self._takes_empty:
                 raise BadValueError(MALFORMED, "the value is empty; one line of CSV is expected")
             return bytes(line) + self._last_line
-        if not np.all(np.asarray(pc.binary_length(values))):
+        if not self._takes_empty and not np.all(np.asarray(pc.binary_length(values))):
             raise BadValueError(MALFORMED, "the value is empty; one line of CSV is expected")
         whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
         joined: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()
@@ -141,8 +144,11 @@ def _sign(spec: FormatSpec, name: str, default: str) -> str:
     return text
 
 
-def _read_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_temporal(kind) or pa.types.is_decimal(kind) else kind
+def _read_type(kind: pa.DataType, has_plus: bool) -> pa.DataType:
+    """Return the type that Arrow's reader is asked for; it takes no sign but minus before an integer."""
+    types = pa.types
+    is_text = types.is_temporal(kind) or types.is_decimal(kind) or (has_plus and types.is_integer(kind))
+    return pa.string() if is_text else kind
 
 
 def _has_infinity(column: pa.ChunkedArray) -> bool:
@@ -160,9 +166,11 @@ def _check_numbers(name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> None
 
 
 def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return a column as its declared type; dates, timestamps and decimals were read as texts."""
+    """Return a column as its declared type; some types were read as texts."""
     if column.type == field.type:
         return column
+    if pa.types.is_integer(field.type):
+        return _integers(pc.ascii_trim(column, " \t"), field)
     if pa.types.is_decimal(field.type):
         parsed = parse_decimals(pc.ascii_trim(column, " \t"), field.type)
         if parsed is None:
@@ -181,3 +189,14 @@ def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
             raise BadValueError(error_class, f"{field.name} is {text[:60]!r}; a {field.type} is expected")
         found.append(number)
     return pa.array(found, field.type)
+
+
+def _integers(texts: pa.StringArray, field: pa.Field) -> pa.Array:
+    """Return texts of whole numbers, which may have a plus, as integers."""
+    bad = texts.filter(pc.invert(pc.match_substring_regex(texts, r"^[+-]?[0-9]+$")))
+    if not len(bad):
+        try:
+            return pc.replace_substring_regex(texts, r"^\+", "").cast(field.type)
+        except pa.ArrowInvalid:
+            bad = texts.drop_null()
+    raise BadValueError(MISMATCH, f"{field.name} is {bad[0].as_py()[:60]!r}; a {field.type} is expected")

@@ -387,3 +387,82 @@ def test_the_ends_of_the_range_are_good_by_either_way_of_decoding(logical: str) 
 
     assert found[0] == found[1]
     assert [3, 4] * (factor == 1000) == found[0][1]
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        (["long", "double"], None),
+        (["null", "long", "float"], None),
+        ("long", "double"),
+        ("long", ["null", "double"]),
+        ("long", ["long", "double"]),
+    ],
+)
+@pytest.mark.parametrize("more", [[], [{"name": "a", "type": {"type": "array", "items": "int"}}]])
+def test_a_long_in_a_column_of_doubles_is_the_nearest_one(
+    written: object, wanted: object, more: list[object]
+) -> None:
+    """As by Avro's promotion and as in JSON, whether or not another field takes fastavro."""
+
+    def schema(kind: object) -> dict[str, object]:
+        return {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}, *more]}
+
+    numbers = [(1 << 53) + 1, 1, -(1 << 63), (1 << 63) - 1]
+    values = []
+    for number in numbers:
+        target = io.BytesIO()
+        row = {"x": number, "a": []} if more else {"x": number}
+        fastavro.schemaless_writer(target, fastavro.parse_schema(schema(written)), row)
+        values.append(target.getvalue())
+
+    decoded = decode_avro(
+        pa.array(values, pa.binary()),
+        parse_avro(json.dumps(schema(written))),
+        None if wanted is None else parse_avro(json.dumps(schema(wanted))),
+        0,
+    )
+
+    assert () == decoded.errors
+    assert list(map(float, numbers)) == decoded.columns.field("x").to_pylist()
+
+
+def test_the_reason_of_a_cut_value_is_the_same_each_time() -> None:
+    """fastavro names the address of its source, by which equal letters would not look equal."""
+    schema = {**TAGGED, "fields": [*TAGGED["fields"], {"name": "x", "type": "double"}]}
+    decoder = open_decoder(FormatSpec("avro", json.dumps(schema), None, {}))
+
+    (failure,) = decoder.decode(pa.array([b"\0\0\0"], pa.binary())).errors
+
+    assert "not a value of the Avro schema: EOFError cannot read double" == failure.message
+
+
+DROPPED = {
+    "at": ({"type": "long", "logicalType": "timestamp-millis"}, b"\xff" * 9 + b"\x01"),
+    "price": (
+        {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        b"\x08\x7f\xff\xff\xff",
+    ),
+    "text": ("string", b"\x02\xff"),
+    "color": ({"type": "enum", "name": "C", "symbols": ["RED"]}, b"\x0a"),
+    "flag": (["null", "boolean"], b"\x02\x07"),
+    "part": ({"type": "record", "name": "P", "fields": [{"name": "z", "type": "double"}]}, b"\0" * 8),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+@pytest.mark.parametrize("more", [[], [{"name": "a", "type": {"type": "array", "items": "int"}}]])
+def test_a_field_that_the_reader_lacks_makes_no_value_bad(name: str, more: list[object]) -> None:
+    """Whether it fits its column is the matter of those who read it; a value that is cut in it stays bad."""
+    kind, written = DROPPED[name]
+    head = [{"name": "id", "type": "int"}, *more]
+    writer = parse_avro(
+        json.dumps({"type": "record", "name": "R", "fields": [*head, {"name": name, "type": kind}]})
+    )
+    reader = parse_avro(json.dumps({"type": "record", "name": "R", "fields": head}))
+    value = b"\x0e" + (b"\0" if more else b"") + written
+
+    decoded = decode_avro(pa.array([value, value[:-1]], pa.binary()), writer, reader, 0)
+
+    assert [1] == [each.row for each in decoded.errors]
+    assert [7, None] == decoded.columns.field("id").to_pylist()

@@ -39,6 +39,7 @@ from kalda.pipelines.sql.steps import BatchSql, check_condition, parse_step
 from kalda.pipelines.tables.errors import TableSpecError
 from kalda.pipelines.tables.object_store import check_options
 from kalda.pipelines.tables.partitions import check_fields, parse_fields
+from kalda.pipelines.tables.upsert import check_upsert
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import parse_stream_options
 
@@ -174,6 +175,8 @@ def _table_problems(target: TableSpec, schema: pa.Schema | None) -> list[str]:
             has_directories = target.format is not TableFormat.ICEBERG
             known = [each for each in fields if each.source in schema.names]
             check_fields(known, schema, has_directories=has_directories)
+            if target.mode is WriteMode.UPSERT and schema.names and all(n in schema.names for _, n in named):
+                check_upsert(target, schema)
     except TableSpecError as error:
         return [str(error)]
     return problems
@@ -187,6 +190,15 @@ def named_columns(target: TableSpec) -> dict[str, tuple[str, ...]]:
         "order_by": (target.order_by,) if target.order_by else (),
         "event_time": (target.event_time,) if target.event_time else (),
     }
+
+
+def other_case(key: str, name: str, rows: pa.Schema, table: pa.Schema | None) -> str | None:
+    """Return what is wrong with a name that neither the rows nor the table have but with other letters."""
+    known = [*rows.names, *(() if table is None else table.names)]
+    meant = next((each for each in known if each.lower() == name.lower()), None)
+    if name in known or meant is None:
+        return None
+    return f"{key}: there is no column {name}, but {meant}, which differs by case; write {key}: {meant}"
 
 
 def _column_problem(key: str, name: str, schema: pa.Schema) -> str | None:

@@ -19,7 +19,14 @@ from kalda.pipelines.direct.range_job import STEP_FAILED, RangeJob, RangeResult,
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, without_offsets
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.dlq.letters import DECODE, TRANSFORM
-from kalda.pipelines.engine.errors import PipelineStoppedError
+from kalda.pipelines.engine.errors import BreakerOpenError, PipelineStoppedError, PoisonBatchError
+from kalda.pipelines.engine.failing_search import (
+    FAILING_MAX,
+    Breaker,
+    Part,
+    TooManyFailingError,
+    find_failing,
+)
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.restarts import first_line
 from kalda.pipelines.engine.spark_sql import (
@@ -39,7 +46,6 @@ from kalda.pipelines.engine.spark_tasks import (
     DecodeTask,
     Failing,
     FunctionTask,
-    KnownFailure,
     PlainWriteTask,
     WriteTask,
 )
@@ -60,13 +66,12 @@ from kalda.spark.source.plan import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 logger: Final = logging.getLogger(__name__)
 
 _CHECK: Final = "__kalda_check_"
 
-_FAILING_MAX: Final = 100
-"""So many records of a batch may fail in a step: each takes some twenty jobs of Spark to be found."""
 _OF_A_VALUE: Final = re.compile(r"SQLSTATE: (22|P0001)|\bFailedRowsError\b")
 """An error of an expression for a value (SQL's class 22), of `raise_error`, or of a Python step."""
 
@@ -138,37 +143,68 @@ class SparkBatch:
         return rows
 
     def _find_failing(self, schema: pa.Schema, error: Exception) -> Failing:
-        """Return the records for which a row-wise step fails: parts of the decoded rows are tried by halves.
+        """Return the records for which a row-wise step fails: parts of the decoded rows are tried.
 
         Raises:
-            Exception: `error`, when no record is found alone, or too many are.
+            PipelineStoppedError: Too many fail.
+            Exception: `error`, when no record is found alone.
         """
-        found: dict[int, dict[int, KnownFailure]] = {}
         passed = self._passed()
+        retried = self._plan.spec.retry_topic
+        parts = [
+            Part(number, each.start, each.end, each.topic_partition.topic != retried)
+            for number, each in enumerate(self._ranges)
+        ]
         decoded = self._decoded(schema, passed).persist()
         try:
-            waiting = [(part, each.start, each.end) for part, each in enumerate(self._ranges)]
-            count = 0
-            while waiting:
-                part, start, end = waiting.pop()
-                reason = self._failure_of(decoded, part, start, end)
-                if reason is None:
-                    continue
-                if end - start > 1:
-                    middle = (start + end) // 2
-                    waiting += [(part, middle, end), (part, start, middle)]
-                    continue
-                count += 1
-                if count > _FAILING_MAX:
-                    raise error
-                found.setdefault(part, {})[start] = (DecodeFailure(0, STEP_FAILED, reason), TRANSFORM)
+            found = find_failing(
+                parts,
+                lambda part, start, end: self._failure_of(decoded, part, start, end),
+                self._breaker(decoded, parts),
+            )
+        except TooManyFailingError as many:
+            raise self._too_many(many) from error
         finally:
             decoded.unpersist()
         if not found:
             raise error
+        failing = {
+            part: {
+                offset: (DecodeFailure(0, STEP_FAILED, reason), TRANSFORM) for offset, reason in each.items()
+            }
+            for part, each in found.items()
+        }
         for part, known in passed.items():
-            found.setdefault(part, {}).update(known)
-        return found
+            failing.setdefault(part, {}).update(known)
+        return failing
+
+    def _breaker(self, decoded: "DataFrame", parts: Sequence[Part]) -> Breaker | None:
+        """Return the breaker for the records of the batch; None where it does not open."""
+        from pyspark.sql.functions import spark_partition_id
+
+        settings = self._plan.spec.breaker
+        counts = decoded.groupBy(spark_partition_id().alias("part")).count().collect()
+        counted = {each.number for each in parts if each.is_counted}
+        records = sum(row["count"] for row in counts if row["part"] in counted)
+        return None if records < settings.records_min else Breaker(settings.bad_max, records)
+
+    def _too_many(self, many: TooManyFailingError) -> PipelineStoppedError:
+        spec, place = self._plan.spec, self._ranges[many.part].topic_partition
+        example = f"such as {place} at offset {many.offset}: {STEP_FAILED}: {many.reason}"
+        batch = f"batch {self._job.batch_id}"
+        if many.tried is None and many.found > FAILING_MAX:
+            return PoisonBatchError(
+                f"{spec.name}: more than {FAILING_MAX} records of {batch} fail in a step, {example}. It "
+                "stays stopped; correct the step and start it again, it goes on with the same batch"
+            )
+        shown = (
+            f"{many.found} of {many.tried} records tried" if many.tried else f"at least {many.found} records"
+        )
+        return BreakerOpenError(
+            f"{spec.name}: a step fails for {shown} of {batch}, more than {spec.breaker.bad_max:.2%} of it, "
+            f"{example}; nothing of the batch was written. Correct the steps or the records, or raise "
+            "breaker.bad_max, and start the pipeline again"
+        )
 
     def _passed(self) -> Failing:
         """Return the records that are passed over."""
@@ -194,13 +230,13 @@ class SparkBatch:
 
     def _decoded(self, schema: pa.Schema, failing: Failing) -> "DataFrame":
         task = DecodeTask(self._plan.rows, schema, failing)
-        return self._frame.mapInArrow(task, f"{ROW} {_ddl(schema)}, {HIDDEN_DDL}")
+        return self._frame.mapInArrow(task, _hidden_beside(schema))
 
     def _apply(self, rows: "DataFrame", step: TransformStep) -> "DataFrame":
         if isinstance(step, PythonStep):
             function = FunctionStep(step.function)
             schema = _schema_behind(function, _row_schema(rows))
-            return rows.mapInArrow(FunctionTask(function, schema), f"{ROW} {_ddl(schema)}, {HIDDEN_DDL}")
+            return rows.mapInArrow(FunctionTask(function, schema), _hidden_beside(schema))
         parsed = parse_step(step.text)
         assert isinstance(parsed, RowSql), step
         return apply_row_sql(self._session, rows, parsed)
@@ -282,10 +318,14 @@ def _collected(frame: "DataFrame") -> list:  # type: ignore[type-arg]  # what th
     return [pickle.loads(row["result"]) for row in frame.collect()]
 
 
-def _ddl(schema: pa.Schema) -> str:
+def _hidden_beside(schema: pa.Schema) -> "StructType":
+    """Return the columns of rows: not as DDL, in which names of many kinds would need quotes."""
     from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructField, StructType
 
-    return str(from_arrow_schema(schema).simpleString())
+    hidden = StructType.fromDDL(HIDDEN_DDL)
+    assert isinstance(hidden, StructType), hidden
+    return StructType([StructField(ROW, from_arrow_schema(schema)), *hidden.fields])
 
 
 def _arrow_schema(frame: "DataFrame") -> pa.Schema:

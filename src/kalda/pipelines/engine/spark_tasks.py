@@ -8,6 +8,7 @@ The number of a task is the number of its range in the batch.
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,9 @@ from kalda.formats.decoded import DecodeFailure
 from kalda.formats.merging import ColumnsChangedError
 from kalda.pipelines.accounts import RangeAccount
 from kalda.pipelines.direct.range_job import (
+    ATTEMPTS_MAX,
     PASSED,
+    STEP_FAILED,
     BadRecordError,
     LostRowsError,
     RangeJob,
@@ -26,10 +29,10 @@ from kalda.pipelines.direct.range_job import (
 )
 from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
 from kalda.pipelines.direct.row_plan import RowPlan
-from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, apply_steps
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FailedRowsError, FunctionStep, apply_steps
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, PARTITION_COLUMN
-from kalda.pipelines.dlq.letters import DECODE, EXPECT, TARGET
+from kalda.pipelines.dlq.letters import DECODE, EXPECT, TARGET, TRANSFORM
 from kalda.pipelines.engine.spark_sql import BAD, ERROR, FILTERED, GOOD, HIDDEN, OFFSET, ROW, STATE, TOMBSTONE
 from kalda.pipelines.expectations import ERROR_CLASS, Expectations
 from kalda.pipelines.tables.fitting import Fitted
@@ -141,13 +144,17 @@ def _states(count: int, failures: Sequence[tuple[DecodeFailure, str]]) -> tuple[
     errors: list[dict[str, str | int | None] | None] = [None] * count
     for each, stage in reversed(failures):
         states[each.row] = BAD
-        errors[each.row] = {
-            "class": each.error_class,
-            "message": each.message,
-            "schema_id": each.schema_id,
-            "stage": stage,
-        }
+        errors[each.row] = _error(each, stage)
     return pa.array(states, pa.int32()), pa.array(errors, _ERROR_TYPE)
+
+
+def _error(failure: DecodeFailure, stage: str) -> dict[str, str | int | None]:
+    return {
+        "class": failure.error_class,
+        "message": failure.message,
+        "schema_id": failure.schema_id,
+        "stage": stage,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,25 +166,60 @@ class FunctionTask:
     """The columns behind the step."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Apply the step; rows that it drops are marked."""
+        """Apply the step; rows that it drops and those for which it fails are marked."""
+        attempts = count(1)
         for batch in batches:
             good = pc.equal(batch.column(STATE), GOOD)
-            before = good_rows(batch)
-            after, _ = apply_steps(before, (self.step,))
+            after, failures = self._applied(good_rows(batch), attempts)
             places = pc.index_in(batch.column(OFFSET), after.column(OFFSET_COLUMN))
-            # Without a good row the step does not run, and its columns are not there.
-            fields = [
-                after.column(field.name).cast(field.type).take(places)
-                if after.num_rows
-                else pa.nulls(batch.num_rows, field.type)
-                for field in self.schema
-            ]
+            fields = [after.column(field.name).take(places) for field in self.schema]
             stays = places.is_valid()
             row = pa.StructArray.from_arrays(fields, fields=list(self.schema), mask=pc.invert(stays))
             dropped = pc.and_(good, pc.invert(stays))
             state = pc.if_else(dropped, pa.scalar(FILTERED, pa.int32()), batch.column(STATE))
-            hidden = [state if name == STATE else batch.column(name) for name in HIDDEN]
+            changed = {STATE: state}
+            if failures:
+                failed = pc.is_in(batch.column(OFFSET), pa.array(list(failures), pa.int64()))
+                errors = [
+                    _error(failures[offset], TRANSFORM) if offset in failures else error
+                    for offset, error in zip(
+                        batch.column(OFFSET).to_pylist(), batch.column(ERROR).to_pylist(), strict=True
+                    )
+                ]
+                changed = {
+                    STATE: pc.if_else(failed, pa.scalar(BAD, pa.int32()), state),
+                    ERROR: pa.array(errors, _ERROR_TYPE),
+                }
+            hidden = [changed.get(name, batch.column(name)) for name in HIDDEN]
             yield pa.RecordBatch.from_arrays([row, *hidden], names=[ROW, *HIDDEN])
+
+    def _applied(
+        self, rows: pa.RecordBatch, attempts: Iterator[int]
+    ) -> tuple[pa.RecordBatch, dict[int, DecodeFailure]]:
+        """Return the rows behind the step, and the failures by offset: rows are halved where it fails."""
+        schema = self.schema.append(pa.field(OFFSET_COLUMN, pa.int64()))
+        # Without a good row the step does not run, and its columns are not there.
+        made = [pa.RecordBatch.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)]
+        failures: dict[int, DecodeFailure] = {}
+        waiting = [rows]
+        while waiting:
+            part = waiting.pop()
+            try:
+                after, _ = apply_steps(part, (self.step,))
+            except FailedRowsError as error:
+                if next(attempts) > ATTEMPTS_MAX:
+                    raise
+                if part.num_rows == 1:
+                    offset = part.column(OFFSET_COLUMN)[0].as_py()
+                    failures[offset] = DecodeFailure(0, STEP_FAILED, str(error))
+                    continue
+                half = part.num_rows // 2
+                waiting += [part.slice(half), part.slice(0, half)]
+                continue
+            if after.num_rows:
+                columns = [after.column(each.name).cast(each.type) for each in schema]
+                made.append(pa.RecordBatch.from_arrays(columns, schema=schema))
+        return pa.concat_batches(made), failures
 
 
 def good_rows(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.table_rows import LateLimit, TableFiles, TableRows
 from kalda.pipelines.spec.model import TableSource, TableSpec, WriteMode
 from kalda.pipelines.sql.row_query import RowCondition
-from kalda.pipelines.tables import CompactPolicy, DataFile, Table, TableError, open_table
+from kalda.pipelines.tables import CompactPolicy, DataFile, Table, TableError, TableSpecError, open_table
 from kalda.pipelines.tables.storage import errors_that_name
 
 logger: Final = logging.getLogger(__name__)
@@ -85,8 +85,10 @@ class TableTarget:
 
         Raises:
             SchemaRefusedError: the policy does not admit the columns.
+            TableSpecError: a column that a setting names is absent, or not of a kind that the setting takes.
         """
         with errors_that_name(self._spec.path):
+            self._check_event_time(schema)
             self._table.prepare_schema(schema, is_strict=not is_inferred)
         rules = self._table.fit()
         if self._spec.mode is WriteMode.UPSERT:
@@ -101,6 +103,21 @@ class TableTarget:
             limit=self._limit(query_id, batch_id),
             late_writer=late_writer,
         )
+
+    def _check_event_time(self, rows: pa.Schema) -> None:
+        name, own = self._spec.event_time, self._table.schema()
+        if name is None:
+            return
+        schema = rows if own is None or name not in own.names else own
+        if name not in schema.names:
+            raise TableSpecError(
+                f"event_time: there is no column {name}; the rows have {', '.join(rows.names)}"
+            )
+        kind = schema.field(name).type
+        if not pa.types.is_timestamp(kind):
+            raise TableSpecError(
+                f"event_time={name} is {kind}; a timestamp is expected: cast it in the transform"
+            )
 
     def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
         """Commit the files of all tasks at once, those of late rows first.

@@ -11,6 +11,7 @@ from kalda.pipelines.engine.planner import (
     TopicPlan,
     each_or_all_faults,
     named_columns,
+    other_case,
     plan_topic_pipeline,
 )
 from kalda.pipelines.engine.run_order import writes_for
@@ -111,7 +112,7 @@ def _topic_report(plan: TopicPlan, source: TopicSource, unreachable: dict[str, s
         notes.append(unknown_columns(plan))
     else:
         columns = tuple((field.name, str(field.type)) for field in plan.schema)
-        problems += _columns_problems(spec, plan.schema)
+    problems += _target_problems(spec, plan.schema)
     return PlanReport(
         spec.name,
         spec.kind.value,
@@ -138,8 +139,8 @@ def unknown_columns(plan: TopicPlan) -> str:
     return f"the columns are unknown until data shows them, as the value has no schema{of_settings}"
 
 
-def _columns_problems(spec: PipelineSpec, schema: pa.Schema) -> list[str]:
-    """Check the columns that the target names, and the table as it is."""
+def _target_problems(spec: PipelineSpec, schema: pa.Schema | None) -> list[str]:
+    """Check the table as it is, and the columns that the target names where those of the rows are known."""
     target = spec.target
     if not isinstance(target, TableSpec):
         return []
@@ -150,6 +151,14 @@ def _columns_problems(spec: PipelineSpec, schema: pa.Schema) -> list[str]:
     except (TableError, OSError) as error:
         return [str(error)]
     problems = [f"the table {target.table} cannot be written: {fault}" for fault in faults]
+    if schema is None:
+        return problems
+    problems += [
+        problem
+        for key, found in named_columns(target).items()
+        for name in found
+        if (problem := other_case(key, name, schema, existing)) is not None
+    ]
     names = {name.lower() for name in schema.names}
     problems += [
         f"the column {column.name} of {target.table} is NOT NULL, and the rows have no such column"

@@ -5,7 +5,9 @@ Java and Arrow (a double as text) are refused when the expression is compiled.
 """
 
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -30,6 +32,12 @@ _MOMENT: Final = re.compile(
     r"(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(\D.*)?)?)?)?)?)?",
     re.ASCII,
 )
+_TIME: Final = re.compile(
+    r"(?:T(\d{1,2})|(\d{1,2})(?=:))(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(\D.*)?)?)?", re.ASCII
+)
+"""A time without a date, which stands for the current day."""
+_SPECIAL: Final = re.compile(r"now|(epoch|yesterday|today|tomorrow)\s*(.*)", re.ASCII | re.I)
+"""What Spark takes for a moment in constants, and only there; a zone may follow."""
 _OFFSET: Final = re.compile(
     r"(?:UTC|GMT|UT)?(?:([+-])(?:(\d\d?)(?::(\d\d?)(?::(\d\d))?)?|(\d\d)(\d\d)(\d\d)?))?", re.ASCII
 )
@@ -50,7 +58,7 @@ _REGIONS: Final = frozenset(
 )
 _ZONE_SECONDS_MAX: Final = 18 * 3600
 _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
-_BLANKS: Final = f"{_JAVA_BLANKS}\x7f"
+BLANKS: Final = f"{_JAVA_BLANKS}\x7f"
 """What Spark removes around a text before it is read; Java alone reads floating-point numbers."""
 
 Convert = Callable[[str], object | None]
@@ -71,13 +79,26 @@ def cast(argument: Compiled, kind: pa.DataType, lenient: bool) -> Compiled:
     if lenient:
         function = _null_where_it_fails(function, kind)
     if argument.constant is not None:
-        try:
+        if kind in (pa.date32(), TIMESTAMP) and _depends_on_today(argument.constant, kind):
+            raise UnsupportedSqlError(
+                f"the moment of {argument.constant.as_py()!r} depends on the day, which is left to Spark"
+            )
+        with suppress(SqlError):  # it fails only when rows are evaluated
             return constant(function(pa.array([argument.constant], source))[0])
-        except SqlError:
-            # It fails only when rows are evaluated. Spark completes a time without a date.
-            if kind == TIMESTAMP:
-                raise UnsupportedSqlError(f"{argument.constant} as a timestamp is left to Spark") from None
     return applied(kind, function, argument, fails=not lenient)
+
+
+def _depends_on_today(value: pa.Scalar, kind: pa.DataType) -> bool:
+    if not pa.types.is_string(value.type) or not value.is_valid:
+        return False
+    text = value.as_py().strip(BLANKS)
+    return is_special_moment(text) or (kind == TIMESTAMP and _TIME.fullmatch(text) is not None)
+
+
+def is_special_moment(text: str) -> bool:
+    """Return whether a constant text names a moment in Spark, such as ``today`` or ``epoch UTC``."""
+    match = _SPECIAL.fullmatch(text)
+    return match is not None and (not match[2] or _zone_seconds(match[2].strip(BLANKS), 0) is not None)
 
 
 def _conversion(source: pa.DataType, kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
@@ -192,14 +213,14 @@ def _from_string(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Ar
         pa.bool_(): _boolean,
         pa.float64(): _double,
         pa.float32(): _double,
-        pa.date32(): _date,
-        TIMESTAMP: _timestamp,
+        pa.date32(): date_of_text,
+        TIMESTAMP: timestamp_of_text,
     }
     each = _whole(kind) if kind in INTEGERS else converters.get(kind)
     if each is None:
         raise UnsupportedSqlError(f"cast from string to {type_name(kind)} is not evaluated by Kalda")
 
-    blanks = _JAVA_BLANKS if kind in FLOATS else _BLANKS
+    blanks = _JAVA_BLANKS if kind in FLOATS else BLANKS
 
     def convert(values: pa.Array) -> pa.Array:
         quick = None if not types.is_integer(kind) else _quick(values, kind)
@@ -247,22 +268,39 @@ def _boolean(text: str) -> object | None:
     return True if word in _TRUE else False if word in _FALSE else None
 
 
-def _timestamp(text: str) -> object | None:
-    """Return microseconds since 1970; a text without a date, which means today in Spark, is refused."""
+def timestamp_of_text(text: str) -> int | None:
+    """Return the microseconds since 1970 of a text without blanks around it; None when it is no timestamp.
+
+    A time without a date is one of the current day in its zone.
+    """
     match = _MOMENT.fullmatch(text)
-    if match is None:
-        return None
-    sign, year, month, day, hour, minute, second, fraction, zone = match.groups()
-    days = _days(sign, year, month, day)
+    if match is not None:
+        sign, year, month, day, hour, minute, second, fraction, zone = match.groups()
+        days = _days(sign, year, month, day)
+    else:
+        match = _TIME.fullmatch(text)
+        if match is None:
+            return None
+        hour, other, minute, second, fraction, zone = match.groups()
+        hour, days = hour or other, 0
     hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
     if days is None or hours > 23 or minutes > 59 or seconds > 59:
         return None
+    if match.re is _TIME:
+        days = _today(zone)
     local = days * 86_400 + hours * 3600 + minutes * 60 + seconds
-    offset = 0 if zone is None else _zone_seconds(zone.strip(_BLANKS), local)
+    offset = 0 if zone is None else _zone_seconds(zone.strip(BLANKS), local)
     if offset is None:
         return None
     micros = (local - offset) * 1_000_000 + int((fraction or "")[:6].ljust(6, "0"))
     return micros if -(1 << 63) <= micros < 1 << 63 else None
+
+
+def _today(zone: str | None) -> int:
+    """Return the days since 1970 of the date that is now in a zone; in UTC where there is no such zone."""
+    now = time.time_ns() // 1_000_000_000
+    ahead = None if zone is None else _zone_seconds(zone.strip(BLANKS), now)
+    return (now + (ahead or 0)) // 86_400
 
 
 def _zone_seconds(zone: str, local: int) -> int | None:
@@ -288,7 +326,8 @@ def _zone_seconds(zone: str, local: int) -> int | None:
     return -total if sign == "-" else total
 
 
-def _date(text: str) -> object | None:
+def date_of_text(text: str) -> int | None:
+    """Return the days since 1970 of a text without blanks around it; None when it is no date."""
     match = _DATE.fullmatch(text)
     days = None if match is None else _days(*match.groups())
     return days if days is not None and -(1 << 31) <= days < 1 << 31 else None

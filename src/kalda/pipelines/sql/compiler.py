@@ -260,8 +260,15 @@ def _comparison(name: str, one: Compiled, other: Compiled) -> Compiled:
     kind = one.type
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
         raise UnsupportedSqlError(f"comparing {type_name(kind)} is not evaluated by Kalda")
+    if _has_null(one, other):
+        return constant(pa.scalar(None, pa.bool_()))
     function: Callable[..., pa.Array] = getattr(pc, _COMPARE[name])
     return applied(pa.bool_(), _with_nan(name, function) if kind in FLOATS else function, one, other)
+
+
+def _has_null(*operands: Compiled) -> bool:
+    """Return whether an operand is null in all rows: Spark then does not evaluate the other one."""
+    return any(each.constant is not None and not each.constant.is_valid for each in operands)
 
 
 def _with_nan(name: str, function: Callable[..., pa.Array]) -> Callable[..., pa.Array]:
@@ -298,11 +305,16 @@ def _null_safe(one: Compiled, other: Compiled) -> Compiled:
 
 def _arithmetic(name: str, arguments: list[Compiled]) -> Compiled:
     one, other = _numbers(name, arguments)
+    if _has_null(one, other):
+        return constant(pa.scalar(None, one.type))
     return applied(one.type, _safely(_ARITHMETIC[name], name), one, other, fails=one.type in INTEGERS)
 
 
 def _division(name: str, arguments: list[Compiled]) -> Compiled:
     one, other = _numbers(name, arguments)
+    if _has_null(one, other):
+        kinds = {"/": pa.float64(), "div": pa.int64()}
+        return constant(pa.scalar(None, kinds.get(name, one.type)))
     if name == "/":
         one, other = (
             applied(pa.float64(), lambda values: values.cast(pa.float64(), safe=False), a)

@@ -16,6 +16,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from kalda.pipelines.sql.nodes import INPUT, MalformedSqlError
+from kalda.pipelines.sql.token_checks import check_tokens
 
 _MISSING: Final = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
 _TOKEN: Final = re.compile(r" but got <Token .*>", re.DOTALL)
@@ -124,6 +125,7 @@ def expand_stars(text: str, columns: Sequence[str]) -> str:
 
 def _parse(sql: str, shown: str) -> exp.Expression:
     try:
+        tokens = sqlglot.tokenize(sql, read=_DIALECT)
         trees = [each for each in sqlglot.parse(sql, dialect=_DIALECT) if each is not None]
     except SqlglotError as error:
         details = getattr(error, "errors", None) or [{}]
@@ -139,6 +141,7 @@ def _parse(sql: str, shown: str) -> exp.Expression:
         raise MalformedSqlError("an empty step is not allowed: it takes `select ...` or `where ...`")
     if len(trees) != 1:
         raise MalformedSqlError(f"{shown!r} has {len(trees)} statements; a step is one")
+    check_tokens(sql, tokens)
     return trees[0]
 
 
@@ -177,7 +180,12 @@ def _row_sql(text: str, tree: exp.Select) -> RowSql:
     source = _top_level(tokens[:where], TokenType.FROM)
     if source is not None:
         end = tokens[source].start
+        behind = tokens[source + 2 : where]
+        if behind:
+            raise MalformedSqlError(f"{text!r} is not SQL: {behind[0].text!r} stands behind `from {INPUT}`")
     listed = [token for token in tokens[1:] if token.start < end]
+    if not listed:
+        raise MalformedSqlError(f"{text!r} is not SQL: the select list is empty")
     return RowSql(tuple(_projections(text, listed, end, tree)), condition)
 
 

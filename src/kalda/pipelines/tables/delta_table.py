@@ -36,7 +36,7 @@ from kalda.pipelines.tables.delta_features import (
     physical_schema,
 )
 from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError
-from kalda.pipelines.tables.fitting import RowFit, with_required
+from kalda.pipelines.tables.fitting import RowFit, has_fraction, with_required
 from kalda.pipelines.tables.model import (
     ChangeSet,
     CommitResult,
@@ -67,7 +67,15 @@ from kalda.pipelines.tables.schemas import (
 )
 from kalda.pipelines.tables.statistics import delta_stats
 from kalda.pipelines.tables.storage import TableStorage, errors_that_name
-from kalda.pipelines.tables.upsert import DELETE, HIDDEN, REPLACES, check_upsert, last_rows, without_hidden
+from kalda.pipelines.tables.upsert import (
+    DELETE,
+    GREATEST,
+    HIDDEN,
+    REPLACES,
+    check_upsert,
+    last_rows,
+    without_hidden,
+)
 from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
 
 logger: Final = logging.getLogger(__name__)
@@ -153,6 +161,7 @@ class DeltaLakeTable:
             tuple((name, RowCondition(text)) for name, text in texts.items()),
             self._fields,
             policy=self.spec.evolve.value,
+            are_merged=bool(self.spec.keys),
         )
 
     def writer(self, schema: pa.Schema) -> TableWriter:
@@ -318,16 +327,17 @@ class DeltaLakeTable:
                 last = last.append_column(
                     table.field(field.name), pa.chunked_array(made, table.field(field.name).type)
                 )
-        return last.select([*table.names, DELETE, REPLACES])
+        marks = [name for name in (DELETE, REPLACES, GREATEST) if name in last.schema.names]
+        return last.select([*table.names, *marks])
 
     def _merge(self, opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> int:
-        names = [name for name in rows.column_names if name not in (DELETE, REPLACES)]
+        names = [name for name in rows.column_names if name not in (DELETE, REPLACES, GREATEST)]
         columns = {f"`{name}`": f"source.`{name}`" for name in names}
         same_key = " AND ".join(f"target.`{name}` = source.`{name}`" for name in self.spec.keys)
         newer = "true"
         if self.spec.order_by:
             order = f"`{self.spec.order_by}`"
-            newer = f"(source.{REPLACES} OR target.{order} IS NULL OR source.{order} >= target.{order}"
+            newer = f"(source.{REPLACES} OR target.{order} IS NULL OR source.{GREATEST} >= target.{order}"
             # Engines order NaN differently; a row with it is as one without an order.
             is_floating = pa.types.is_floating(rows.schema.field(self.spec.order_by).type)
             newer += f" OR isnan(target.{order}))" if is_floating else ")"
@@ -396,6 +406,10 @@ class DeltaLakeTable:
         fixed: dict[str, str] = {}
         if is_append_only(configuration):
             fixed = dict.fromkeys(current.names, "delta.appendOnly=true forbids to write its rows again")
+        elif any(has_fraction(current.field(each.name).type) for each in self._fields):
+            fixed = dict.fromkeys(
+                current.names, "deltalake breaks partitions by decimals when it writes again"
+            )
         while True:
             rules = EvolutionRules(policy, TableFormat.DELTA, fixed=fixed, is_strict=is_strict)
             evolution = evolve(current, rows, rules, self.spec.table)

@@ -18,7 +18,13 @@ from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.sql.row_query import RowCondition
 from kalda.pipelines.sql.values import TIMESTAMP
-from kalda.pipelines.tables.partitions import NAME_BYTES_MAX, PartitionField, directory_part, is_too_long
+from kalda.pipelines.tables.partitions import (
+    HIVE_NULL,
+    NAME_BYTES_MAX,
+    PartitionField,
+    directory_part,
+    is_too_long,
+)
 from kalda.pipelines.tables.upsert import DELETE, HIDDEN
 
 VALUE_MISFIT: Final = "ValueMisfit"
@@ -77,6 +83,8 @@ class RowFit:
         checks: Conditions in SQL that must be true, by name.
         fields: The partition fields.
         has_directories: Whether values of partitions name directories, which file systems limit.
+        are_merged: Whether deltalake writes the values of partitions to the log: it writes -1.5 as ``-1.-5``,
+            which no reader takes.
         policy: What `schema.evolve` is, for messages.
     """
 
@@ -86,6 +94,7 @@ class RowFit:
     checks: tuple[tuple[str, RowCondition], ...] = ()
     fields: tuple[PartitionField, ...] = ()
     has_directories: bool = False
+    are_merged: bool = False
     policy: str = "none"
 
     def fit(self, rows: pa.RecordBatch) -> Fitted:
@@ -150,13 +159,24 @@ class _Fit:
             self._refuse(failed, CHECK_FAILED)
 
     def name_partitions(self) -> None:
-        """Refuse values whose directory no file system takes."""
+        """Refuse values whose directory no file system takes, and those that break Delta's log."""
+        if self._rules.are_merged:
+            for each in self._rules.fields:
+                column = self._columns[each.source]
+                if has_fraction(column.type):
+                    broken = pc.indices_nonzero(pc.fill_null(pc.less(column, 0), False)).to_pylist()
+                    reason = "a merge cannot write a negative decimal with a fraction to Delta's partitions"
+                    misfits = {row: f"column {each.source}={column[row].as_py()}: {reason}" for row in broken}
+                    self._refuse(misfits, PARTITION_VALUE)
         if not self._rules.has_directories:
             return
         for each in self._rules.fields:
             column = self._columns[each.source]
             if not pa.types.is_string(column.type):
                 continue
+            nulls = pc.indices_nonzero(pc.fill_null(pc.equal(column, HIVE_NULL), False)).to_pylist()
+            named = f"column {each.source}={HIVE_NULL!r}: the directory of that name stands for null"
+            self._refuse(dict.fromkeys(nulls, named), PARTITION_VALUE)
             lengths = pc.fill_null(pc.binary_length(column), 0)
             suspects = pc.indices_nonzero(pc.greater(lengths, NAME_BYTES_MAX // 4)).to_pylist()
             texts = {row: column[row].as_py() for row in suspects}
@@ -244,6 +264,11 @@ def convert(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Reasons]:
     made = pa.concat_arrays(list(_casts(column, kind, 0, reasons)) or [pa.nulls(0, kind)])
     made, late = _in_years(made)
     return made, {**late, **reasons}
+
+
+def has_fraction(kind: pa.DataType) -> bool:
+    """Return whether a type has decimals with a fraction."""
+    return bool(pa.types.is_decimal(kind) and kind.scale > 0)
 
 
 def is_untyped(kind: pa.DataType) -> bool:

@@ -21,7 +21,7 @@ from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.tables.iceberg_reading import read_task
 from kalda.pipelines.tables.model import DataFile, TaskId
 from kalda.pipelines.tables.schemas import conform
-from kalda.pipelines.tables.upsert import DELETE, REPLACES, with_order
+from kalda.pipelines.tables.upsert import DELETE, GREATEST, REPLACES, with_order
 from kalda.pipelines.tables.writer import ParquetTaskWriter
 
 _SOURCE: Final = "__kalda_source"
@@ -46,7 +46,8 @@ def merge_files(
     order = [spec.order_by] if spec.order_by and spec.order_by not in keys else []
     schema = writer.schema
     projection = table.schema().select(*keys, *order)
-    source = rows.select([*keys, *order, REPLACES]).append_column(_SOURCE, pa.array(np.arange(rows.num_rows)))
+    marks = [REPLACES, GREATEST] if order else [REPLACES]
+    source = rows.select([*keys, *marks]).append_column(_SOURCE, pa.array(np.arange(rows.num_rows)))
     stale = np.zeros(rows.num_rows, dtype=bool)
     matched = np.zeros(rows.num_rows, dtype=bool)
     replaced: list[IcebergFile] = []
@@ -111,7 +112,7 @@ def _matches(
     if not order:
         return ours, theirs, np.zeros(len(ours), dtype=bool)
     # A row of the table without an order is replaced.
-    own, new = with_order(joined.column(_ORDER)), with_order(joined.column(order[0]))
+    own, new = with_order(joined.column(_ORDER)), joined.column(GREATEST)
     newer = pc.and_not(pc.fill_null(pc.greater(own, new), False), joined.column(REPLACES))
     return ours, theirs, newer.to_numpy().astype(bool)
 

@@ -8,6 +8,7 @@ stays, in whatever order they come, and a batch has the effect that its rows wou
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,10 @@ HIDDEN: Final = pa.schema([(PARTITION, pa.int32()), (OFFSET, pa.int64()), (DELET
 """Columns of rows for an upsert. The table has none of them; a missing mark of deletion means false."""
 REPLACES: Final = "__kalda_replaces"
 """Whether a row replaces one of the table with any `order_by`; `last_rows` adds it."""
+GREATEST: Final = "__kalda_greatest"
+"""The greatest `order_by` of the key's rows, which `last_rows` adds: a row of the table with more stays.
+
+It is the row's own, unless a deletion with a greater one came before it: that has made way for the row."""
 
 
 def check_upsert(spec: TableSpec, schema: pa.Schema) -> None:
@@ -56,10 +61,13 @@ def without_hidden(schema: pa.Schema) -> pa.Schema:
 
 
 def last_rows(rows: pa.Table, keys: Sequence[str], order_by: str | None, table: str) -> pa.Table:
-    """Return the row of each key that counts, with a mark of deletion that is never null and with `REPLACES`.
+    """Return the row of each key that counts, with a mark of deletion that is never null.
+
+    It comes with `REPLACES`, and with `GREATEST` where there is an `order_by`.
 
     Example, with rows (order, offset) of one key: (5, 0), (3, 1) → (5, 0). With a tombstone, which has no
-    order: (5, 0), (null, 1), (3, 2) → (3, 2), and it replaces whatever the table has.
+    order: (5, 0), (null, 1), (3, 2) → (3, 2), and it replaces whatever the table has. With a deletion:
+    (5, 0, deletes), (3, 1) → (3, 1), and it replaces a row of the table up to 5.
 
     Raises:
         UpsertRefusedError: A key is null.
@@ -73,11 +81,17 @@ def last_rows(rows: pa.Table, keys: Sequence[str], order_by: str | None, table: 
             )
     by_place = [(name, "ascending") for name in (*keys, PARTITION, OFFSET)]
     ordered = rows.take(pc.sort_indices(rows, sort_keys=by_place))
-    last, replaces = _last_places(ordered.select(list(keys)), _order_ranks(ordered, order_by))
-    found = ordered.take(pa.array(last))
-    deletes = pc.fill_null(found.column(DELETE), False)
-    found = found.set_column(found.schema.get_field_index(DELETE), pa.field(DELETE, pa.bool_()), deletes)
-    return found.append_column(REPLACES, pa.array(replaces))
+    deletes = pc.fill_null(ordered.column(DELETE), False)
+    ordered = ordered.set_column(
+        ordered.schema.get_field_index(DELETE), pa.field(DELETE, pa.bool_()), deletes
+    )
+    places = _last_places(
+        ordered.select(list(keys)), _order_ranks(ordered, order_by), deletes.to_numpy().astype(bool)
+    )
+    found = ordered.take(pa.array(places.last)).append_column(REPLACES, pa.array(places.replaces))
+    if order_by is None:
+        return found
+    return found.append_column(GREATEST, with_order(ordered.column(order_by)).take(pa.array(places.greatest)))
 
 
 def _order_ranks(rows: pa.Table, order_by: str | None) -> np.ndarray:
@@ -99,16 +113,27 @@ def with_order(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
 
 
-def _last_places(keys: pa.Table, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of the row of each key that counts, and whether it replaces any row of the table.
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """For each key the places of the row that counts and of the one with the greatest order."""
+
+    last: np.ndarray
+    greatest: np.ndarray
+    replaces: np.ndarray
+    """Whether the row replaces any row of the table."""
+
+
+def _last_places(keys: pa.Table, ranks: np.ndarray, deletes: np.ndarray) -> _Places:
+    """Return the places of the rows that count.
 
     Args:
         keys: sorted by themselves, and those that are equal by the position of their record.
         ranks: what `_order_ranks` gives for them.
+        deletes: which rows delete.
     """
     count = len(ranks)
     if not count:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
+        return _Places(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, bool))
     begins = np.zeros(count, dtype=bool)
     begins[0] = True
     for column in keys.itercolumns():
@@ -118,6 +143,11 @@ def _last_places(keys: pa.Table, ranks: np.ndarray) -> tuple[np.ndarray, np.ndar
     # What comes before a row without an order does not count.
     since = np.maximum.reduceat(np.where(ranks < 0, places, -1), starts)
     ranks = np.where(places >= since[group], ranks, -2)
-    greatest = np.maximum.reduceat(ranks, starts)
-    last = np.maximum.reduceat(np.where(ranks == greatest[group], places, -1), starts)
-    return last, since >= 0
+    # Rows with a greater order than all rows of the key behind them; a key's ranks lie above the next key's.
+    heights = ranks + (len(starts) - group) * (int(ranks.max()) + 3)
+    behind = np.append(np.maximum.accumulate(heights[::-1])[::-1][1:], -1)
+    is_greater = heights > behind
+    greatest = np.minimum.reduceat(np.where(is_greater, places, count), starts)
+    # Behind a deletion the key is gone, so that the next of them is inserted whatever its order.
+    stays = np.minimum.reduceat(np.where(is_greater & ~deletes, places, count), starts)
+    return _Places(np.where(stays < count, stays, greatest), greatest, since >= 0)

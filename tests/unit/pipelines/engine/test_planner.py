@@ -306,6 +306,8 @@ NESTED = "{format: json, schema: 'id bigint, ts timestamp, meta struct<ts: times
         ("partition_by: [day(id)]", "partition_by has day(id), but 'id' is int64; it must be a timestamp"),
         ("partition_by: [meta]", "partition_by names 'meta' of type struct<"),
         ("partition_by: [day(ts), day(ts)]", "names a field twice"),
+        ("mode: upsert, keys: [meta]", "keys of the table u names 'meta' of type struct<"),
+        ("mode: upsert, keys: [id], order_by: meta", "order_by of the table u names 'meta' of type struct<"),
     ],
 )
 def test_a_setting_that_names_no_column_is_a_fault(to: str, fault: str) -> None:

@@ -53,7 +53,9 @@ COLUMNS = pa.schema([("id", pa.int32()), ("n", pa.int32()), ("offset", pa.int64(
 
 
 def keep_even(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Keep rows with an even id, and add a column."""
+    """Keep rows with an even id, and add a column; fail for one id."""
+    if pc.any(pc.equal(batch.column("id"), 50)).as_py():
+        raise ValueError("an id of 50 is not expected")
     even = pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0)
     rows = batch.filter(even)
     return rows.append_column("twice", pc.multiply(rows.column("id"), 2))
@@ -140,6 +142,18 @@ def test_both_ways_have_the_same_rows_letters_and_counts(values: list[bytes | No
     # Spark's way has no totals of the columns before the transform.
     assert replace(direct.account, decoded=None) == result.account
     assert (direct.dead_letters is None) == (result.dead_letters is None)
+
+
+def test_a_function_that_fails_for_a_record_needs_no_job_of_spark() -> None:
+    """The task finds the record itself, as direct execution does."""
+    topic, found = Topic({0: [value(each) for each in (2, 50, 4, 3, 50)]}, 5), span(0, 5)
+    rows, letters = Rows(), Letters()
+
+    result = through_spark(job_of("spark", topic, rows, letters), topic, found)
+
+    assert (2, 2, 1) == (result.account.rows_out, result.account.dlq, result.account.filtered)
+    assert [2, 4] == [row["id"] for row in rows.found]
+    assert [(1, "transform", "StepFailed"), (4, "transform", "StepFailed")] == letters.found
 
 
 def test_records_that_are_known_to_fail_are_not_decoded() -> None:

@@ -1,6 +1,7 @@
 """A table as a target: decisions without a table, late rows, and compactions between batches."""
 
 import datetime as dt
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from kalda.pipelines.direct.rows_target import Written
 from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.table_target import DELETES_FLAG, TableTarget, upsert_marks
 from kalda.pipelines.spec.model import Compact, Evolve, Late, TableFormat, TableSpec, WriteMode
-from kalda.pipelines.tables import SchemaRefusedError, open_table
+from kalda.pipelines.tables import SchemaRefusedError, TableSpecError, open_table
 
 QUERY = "query-1"
 ROWS = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
@@ -161,3 +162,33 @@ def test_marks_of_an_upsert(tmp_path: Path) -> None:
         if (marks := upsert_marks(deleting, is_spark=is_spark)) is not None and marks.deletes is not None
     ]
     assert ["op = 'd'", DELETES_FLAG] == texts
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (pa.list_(pa.int64()), "event_time=ts is list<item: int64>; a timestamp is expected: cast it"),
+        (None, "event_time: there is no column ts; the rows have id"),
+    ],
+)
+def test_columns_of_the_data_without_an_event_time_are_refused_before_the_table_is_made(
+    tmp_path: Path, kind: pa.DataType | None, message: str
+) -> None:
+    """Without a declared schema the first batch shows them; the table would keep the wrong column."""
+    spec = spec_of(tmp_path)
+    rows = pa.schema([("id", pa.int64()), *([] if kind is None else [("ts", kind)])])
+
+    with pytest.raises(TableSpecError, match=re.escape(message)):
+        target_of(spec, tmp_path).rows_target(rows, QUERY, 0, is_inferred=True)
+
+    assert open_table(spec).schema() is None
+
+
+def test_a_batch_without_the_event_time_of_its_table_goes_on(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path)
+    target = target_of(spec, tmp_path)
+    batch(target, 0, 1)
+
+    target.rows_target(pa.schema([("id", pa.int64())]), QUERY, 1, is_inferred=True)
+
+    assert [1] == ids(spec)

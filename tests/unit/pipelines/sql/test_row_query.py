@@ -1,6 +1,7 @@
 """SQL that Kalda evaluates itself; that the values are Spark's is a test with Spark."""
 
 import pickle
+import time
 
 import pyarrow as pa
 import pytest
@@ -191,9 +192,19 @@ def test_a_run_of_letters_is_one_field_of_a_pattern(pattern: str) -> None:
         RowQuery(f"select date_format(ts, '{pattern}') as r").output_schema(NUMBERS.schema)
 
 
-@pytest.mark.parametrize("expression", ["case when null then 1 else 2 end", "ts = '12:30'", "ts > 'soon'"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "case when null then 1 else 2 end",
+        "ts = '12:30'",
+        "ts > 'Today'",
+        "try_cast(' T12:30 ' as timestamp)",
+        "try_cast('now' as date)",
+        "to_date('epoch Europe/Paris')",
+    ],
+)
 def test_what_only_spark_can_judge_is_left_to_it(expression: str) -> None:
-    """Spark refuses a condition without a type, and completes a time with the day of today."""
+    """Spark refuses a condition without a type, and completes a time or a word with the day of today."""
     with pytest.raises(UnsupportedSqlError):
         RowQuery(f"select {expression} as r").output_schema(NUMBERS.schema)
 
@@ -202,6 +213,31 @@ def test_what_only_spark_can_judge_is_left_to_it(expression: str) -> None:
 def test_patterns_that_spark_refuses_are_left_to_it(pattern: str) -> None:
     with pytest.raises(UnsupportedSqlError):
         RowQuery(f"select b like '{pattern}' as r").output_schema(ROWS.schema)
+
+
+def test_a_time_without_a_date_is_one_of_today() -> None:
+    """Spark reads such texts of rows as well; a null or a dead letter would be another row."""
+    texts = ["12:30", " T1 ", "1:2:3.5", "12:30:15 +01:00", "12", "T12Z", "24:00", "12:30Z", "12:30:", "now"]
+    query = RowQuery("select unix_micros(try_cast(s as timestamp)) as r")
+
+    def found() -> list[int | None]:
+        rows = query.apply(pa.RecordBatch.from_pydict({"s": texts})).to_pylist()
+        return [row["r"] for row in rows]
+
+    before, micros, after = time.time() // 86_400, found(), time.time() // 86_400
+
+    assert [45_000, 3_600, 3_723.5, 41_415, *[None] * 6] == [
+        None if each is None else each % 86_400_000_000 / 1_000_000 for each in micros
+    ]
+    days = [each // 86_400_000_000 for each in micros if each is not None]
+    assert before - 1 <= min(days), "the day of the zone is meant"
+    assert max(days) <= after + 1
+
+
+def test_words_for_moments_are_none_in_rows() -> None:
+    """Spark knows them in constants alone."""
+    with pytest.raises(SqlError, match="'today' cannot be cast to date"):
+        RowQuery("select cast(s as date) as r").apply(pa.RecordBatch.from_pydict({"s": ["today"]}))
 
 
 def test_texts_are_trimmed_and_cut_as_in_spark() -> None:
@@ -262,3 +298,20 @@ def test_a_lenient_cast_is_null_where_the_other_fails() -> None:
     query = RowQuery("select unix_micros(try_cast(day as timestamp)) as r")
 
     assert [None, 0, None] == query.apply(pa.RecordBatch.from_pydict({"day": days})).column("r").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cast(null as int) % (1 div zero)",
+        "cast(null as int) + 1 / zero",
+        "1 div zero > null",
+        "(1 / zero) / cast(null as double)",
+        "(10 div zero) div cast(null as int)",
+    ],
+)
+def test_what_stands_beside_null_itself_is_not_computed(expression: str) -> None:
+    """Spark makes null of the whole expression before it sees a row."""
+    rows = pa.RecordBatch.from_pydict({"zero": pa.array([0])})
+
+    assert [None] == RowQuery(f"select {expression} as r").apply(rows).column("r").to_pylist()

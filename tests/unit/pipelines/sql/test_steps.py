@@ -77,6 +77,22 @@ def test_other_queries_need_the_whole_batch(text: str, reason: str) -> None:
         ("select sum(x) s", "reads nothing of the batch: sum needs `from input`"),
         ("select 1 as x from other", "reads nothing of the batch: the table other needs `from input`"),
         ("", "an empty step is not allowed"),
+        ("select a from input group by", "an expression is missing behind 'group by'"),
+        ("select max(a) m from input group by having a > 1", "an expression is missing behind 'group by'"),
+        ("with q as (select * from input group by) select * from q", "missing behind 'group by'"),
+        ("select sum(a) over (partition by) s from input", "missing behind 'partition by'"),
+        ("select a from input,", "',' stands behind `from input`"),
+        ("select a from input tablesample", "'tablesample' stands behind `from input`"),
+        ("select from input", "the select list is empty"),
+        ("where a in ()", "`in ()` has no value"),
+        ("select date'2026-02-30' d", "date'2026-02-30' is no date"),
+        ('select Date "now UTC" d', "Date'now UTC' is no date"),
+        ("where ts > timestamp '2026-01-01 25:00'", "timestamp'2026-01-01 25:00' is no timestamp"),
+        ("select 128Y n", "the number 128Y is too large for its type"),
+        ("select -129Y n", "the number 129Y is too large for its type"),
+        ("select 1e400 n", "the number 1e400 is too large for its type"),
+        ("select 1e39F n", "the number 1e39F is too large for its type"),
+        ("select 1e38BD n", "the number 1e38BD is too large for its type"),
     ],
 )
 def test_a_wrong_step_is_refused_with_its_text(text: str, message: str) -> None:
@@ -84,3 +100,18 @@ def test_a_wrong_step_is_refused_with_its_text(text: str, message: str) -> None:
     with pytest.raises(MalformedSqlError, match=r".*") as raised:
         parse_step(text)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select date'2026-2-1' a, date ' today UTC' b, timestamp'12:30' c, timestamp'epoch' d, 'date' || x e",
+        "select -128Y a, 127Y b, 9223372036854775807L c, 1e308 d, 1e-400 e, 3.4e38F f, 1e37BD g, 1.5D h",
+        "select 99999999999999999999999999999999999999 a, cast('2026-02-30' as date) b, `date` c, a as date",
+        "select sum(a) over (partition by b order by c) s from `input` -- group by",
+        "select max(a) m from input group by ()",
+    ],
+)
+def test_literals_and_lists_of_spark_are_taken(text: str) -> None:
+    """A check that is stricter than Spark would refuse pipelines that run."""
+    parse_step(text)

@@ -411,3 +411,19 @@ def test_a_local_time_in_a_map_is_refused_by_delta_by_name(tmp_path: Path, item:
     schema = table.schema()
     assert schema is not None
     assert ["id"] == schema.names
+
+
+def test_a_table_in_partitions_of_decimals_is_not_written_again(tmp_path: Path) -> None:
+    """deltalake would break the log of its negative ones; so a wider value stays out of the column."""
+    spec = spec_of(tmp_path, TableFormat.DELTA, partition_by=("price",), evolve=Evolve.WIDEN)
+    price = pa.array([decimal.Decimal("-0.10"), decimal.Decimal("1.50")], pa.decimal128(10, 2))
+    append(open_table(spec), 0, pa.record_batch({"id": [0, 1], "n": pa.array([1, 2]), "price": price}))
+
+    wider = pa.schema([("id", pa.int64()), ("n", pa.float64()), ("price", price.type)])
+    with pytest.raises(SchemaRefusedError, match="breaks partitions by decimals"):
+        open_table(spec).prepare_schema(wider)
+    open_table(spec).prepare_schema(wider, is_strict=False)
+
+    assert [{"id": 0, "n": 1, "price": price[0].as_py()}, {"id": 1, "n": 2, "price": price[1].as_py()}] == (
+        rows_of(open_table(spec))
+    )

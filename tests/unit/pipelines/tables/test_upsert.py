@@ -1,14 +1,19 @@
 """Rows that replace each other by key, in Delta and in Iceberg."""
 
+import itertools
+import math
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kalda.pipelines.spec.model import TableFormat, WriteMode
 from kalda.pipelines.tables import CommitResult, Table, TableSpecError, TaskId, UpsertRefusedError, open_table
-from kalda.pipelines.tables.upsert import DELETE, HIDDEN, OFFSET, PARTITION
+from kalda.pipelines.tables.upsert import DELETE, GREATEST, HIDDEN, OFFSET, PARTITION, REPLACES, last_rows
 from tests.unit.pipelines.tables.table_cases import QUERY, account, rows_of, spec_of
 
 COLUMNS = pa.schema(
@@ -198,3 +203,89 @@ def test_changes_of_a_merge_lead_to_the_same_rows(opened: Opener) -> None:
             elif change.kind != "update_preimage":
                 state[row["id"]] = row["value"]
     assert {0: "w", 2: "v", 3: "v", 7: "n"} == state
+
+
+def test_a_merge_takes_no_negative_decimal_of_a_partition(tmp_path: Path) -> None:
+    """deltalake writes -0.10 to the log as 0.-10; from then on nothing reads the table."""
+    spec = spec_of(
+        tmp_path, TableFormat.DELTA, mode=WriteMode.UPSERT, keys=("id", "price"), partition_by=("price",)
+    )
+    table = open_table(spec)
+    columns = pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2)), *HIDDEN])
+    table.prepare_schema(columns)
+    rows = pa.RecordBatch.from_pylist(
+        [
+            {"id": number, "price": Decimal(price), PARTITION: 0, OFFSET: number}
+            for number, price in enumerate(("1.50", "-0.10", "0.00"))
+        ],
+        columns,
+    )
+    fitted = table.fit().fit(rows)
+    (misfit,) = fitted.misfits
+    assert (1, "column price=-0.10: a merge cannot write a negative decimal") == (
+        misfit.row,
+        misfit.message.partition(" with")[0],
+    )
+
+    files = table.upsert_writer(columns).write([fitted.rows], TaskId(QUERY, 0, 0))
+    table.upsert(account(0, 2), files)
+    assert [Decimal("1.50"), Decimal("0.00")] == [row["price"] for row in rows_of(open_table(spec))]
+
+
+def test_a_row_behind_a_deletion_is_inserted_whatever_its_order(opened: Opener) -> None:
+    """In one batch as in two: a deleted key is not remembered."""
+    merge(opened(), 0, changes([(1, 4, "a", False), (2, 9, "b", False), (3, 2, "c", False)]))
+
+    merge(
+        opened(),
+        1,
+        changes([(number, 5, "", True) for number in (1, 2, 3, 4)], 10),
+        changes([(number, 3, "late", False) for number in (1, 2, 4)], 20),
+        changes([(3, 3, "", True), (3, 2, "again", False), (3, 1, "older", False)], 30),
+    )
+
+    assert {(1, "a"): "late", (2, "a"): "b", (3, "a"): "again", (4, "a"): "late"} == values_of(opened())
+    merge(opened(), 2, changes([(1, 2, "older", False), (4, 3, "equal", False)], 40))
+    assert ("late", "equal") == tuple(values_of(opened())[number, "a"] for number in (1, 4))
+
+
+orders_of_rows = st.none() | st.sampled_from([1.0, 2.0, 3.0, 4.0, math.nan])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), orders_of_rows, st.booleans()), max_size=9),
+    st.sets(st.integers(0, 9)),
+)
+def test_it_does_not_matter_where_batches_are_cut(
+    rows: list[tuple[int, float | None, bool]], cuts: set[int]
+) -> None:
+    """A batch has the effect that its rows would have one by one."""
+
+    def is_newer(order: float | None, own: float | None) -> bool:
+        return order is None or own is None or math.isnan(order) or math.isnan(own) or order >= own
+
+    one_by_one: dict[int, tuple[float | None, int]] = {}
+    for place, (number, order, deletes) in enumerate(rows):
+        if number in one_by_one and not is_newer(order, one_by_one[number][0]):
+            continue
+        one_by_one.pop(number, None)
+        if not deletes:
+            one_by_one[number] = order, place
+
+    schema = pa.schema([("id", pa.int64()), ("lsn", pa.float64()), *HIDDEN])
+    merged: dict[int, tuple[float | None, int]] = {}
+    bounds = sorted({0, len(rows), *(each for each in cuts if each < len(rows))})
+    for start, end in itertools.pairwise(bounds):
+        given_rows = [
+            {"id": number, "lsn": order, PARTITION: 0, OFFSET: start + index, DELETE: deletes}
+            for index, (number, order, deletes) in enumerate(rows[start:end])
+        ]
+        for row in last_rows(pa.Table.from_pylist(given_rows, schema), ("id",), "lsn", "t").to_pylist():
+            own = merged.get(row["id"])
+            if own is not None and not row[REPLACES] and not is_newer(row[GREATEST], own[0]):
+                continue
+            merged.pop(row["id"], None)
+            if not row[DELETE]:
+                merged[row["id"]] = row["lsn"], row[OFFSET]
+
+    assert repr(sorted(one_by_one.items())) == repr(sorted(merged.items()))
