@@ -110,10 +110,8 @@ def run() -> list[Figure]:
         result = _checked({"test_orders.py": text.format(tests=TESTS)}, "-p", "xdist", "-n", str(_WORKERS))
         figures.append((f"{TESTS} tests, {what}, {_WORKERS} workers", result.seconds, "s"))
         figures.append(("the same, processor time", result.processor_seconds, "s"))
-    first = min(
-        float(_FIRST.findall(_checked({"test_first.py": _FIRST_TEST, "conftest.py": _CONFTEST}).output)[0])
-        for _ in range(_STARTS)
-    )
+    files = {"test_first.py": _FIRST_TEST, "conftest.py": _CONFTEST}
+    first = min(float(_FIRST.findall(_checked(files, "-s").output)[0]) for _ in range(_STARTS))
     return [*figures, (f"collection to first test, best of {_STARTS}", first, "s")]
 
 

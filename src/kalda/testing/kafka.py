@@ -597,6 +597,13 @@ class KafkaCluster(KafkaFacilities, Cluster):
         self._end()
         super().__exit__(kind, error, trace)
 
+    @override
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end_async()
+        await super().__aexit__(kind, error, trace)
+
     @property
     @override
     def size(self) -> int:
