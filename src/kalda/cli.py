@@ -64,6 +64,10 @@ def _as_version(_context: click.Context, _option: click.Parameter, release: str 
     return () if release is None else (f"kalda.as.version={release}",)
 
 
+def _faults(_context: click.Context, _option: click.Parameter, file: Path | None) -> tuple[str, ...]:
+    return () if file is None else (f"kalda.faults.file={file.resolve()}",)
+
+
 _as_version_option = click.option(
     "--as-version",
     metavar="RELEASE",
@@ -144,6 +148,13 @@ def app(context: click.Context, log_level: LogLevel | None, log_format: LogForma
     "before the first broker starts.",
 )
 @_as_version_option
+@click.option(
+    "--faults",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    callback=_faults,
+    help="A plan of faults in YAML that is in force from the start, to test clients.",
+)
 @_set_options("server.properties")
 @click.pass_context
 def start(
@@ -155,6 +166,7 @@ def start(
     is_secure: bool,
     scram_users: Path | None,
     as_version: tuple[str, ...],
+    faults: tuple[str, ...],
     settings: tuple[str, ...],
     config: Path | None,
     log_level: LogLevel | None,
@@ -171,7 +183,7 @@ def start(
 
     if (port or 0) + brokers - 1 > 65535:
         _fail(f"--port={port} leaves no room for --brokers={brokers} ports up to 65535")
-    in_file, by_name = _properties(config, (*settings, *as_version))
+    in_file, by_name = _properties(config, (*settings, *as_version, *faults))
     secure = _secured(directory, in_file, by_name) if is_secure else None
     if secure is not None:
         in_file, config = secure.settings, secure.settings_file
@@ -359,6 +371,65 @@ def zookeeper(
     with _settings_checked():
         given = zookeeper_config(properties, directory=directory, host=host, port=port)
     sys.exit(run_zookeeper(given, properties))
+
+
+@app.command()
+@click.option(
+    "--brokers",
+    type=Integer(1, _BROKERS_MAX),
+    metavar="COUNT",
+    default=1,
+    show_default=True,
+    help="How many brokers to run, in this process.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print the ready line as a JSON object.")
+@click.option(
+    "--security",
+    "protocol",
+    type=click.Choice(["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]),
+    default="plaintext",
+    show_default=True,
+    help="How clients connect; --json prints the settings of each user.",
+)
+@click.option("--user", "users", multiple=True, help="A user beside admin, with --security; repeatable.")
+@_as_version_option
+@_set_options("server.properties")
+@click.pass_context
+def testing(
+    context: click.Context,
+    brokers: int,
+    is_json: bool,
+    protocol: str,
+    users: tuple[str, ...],
+    as_version: tuple[str, ...],
+    settings: tuple[str, ...],
+    config: Path | None,
+    log_level: LogLevel | None,
+    log_format: LogFormat | None,
+) -> None:
+    """Run a cluster for tests, in any language.
+
+    The ready line is the first line on stdout. The cluster ends with the process that started it, when stdin
+    is closed, and by SIGTERM or Ctrl-C; nothing of it stays. Operations, one JSON object a line, are read
+    from stdin if that is a pipe: {"namespace": {}}, {"close": "1"}, {"kill": 0}, {"start": 0}, and others.
+    """
+    _configure_logging(context, log_level or LogLevel.WARNING, log_format, "kalda testing")
+    from kalda.testing import ClusterError, Security
+    from kalda.testing.testing_process import run_testing
+
+    in_file, by_name = _properties(config, (*settings, *as_version))
+    if users and protocol == "plaintext":
+        _fail("--user has no effect without --security")
+    try:
+        security = None if protocol == "plaintext" else Security(users=users, protocol=protocol.upper())
+    except ValueError as error:
+        _fail(f"--user: {error}")
+    with _settings_checked():
+        try:
+            code = run_testing(brokers, {**in_file, **by_name}, security, is_json=is_json)
+        except ClusterError as error:
+            _fail(str(error))
+    sys.exit(code)
 
 
 def _properties(config: Path | None, settings: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:

@@ -100,6 +100,7 @@ def simulate(
     from kalda.simulation.runner import processors, run_apart
     from kalda.simulation.schedule import ScheduleError, draw, known_workloads, read_schedule
 
+    _fix_hashes()
     _silence_logs()
     if (seed is not None or plan_file is not None) and schedules is not None:
         raise ToolUsageError("--schedules takes the place of --seed and --plan; leave one of them out")
@@ -141,6 +142,15 @@ def simulate(
         os._exit(FAILURE if outcome.violations else 0)
     if outcome.violations:
         raise PartialFailureError
+
+
+def _fix_hashes() -> None:
+    """Start this program again with fixed hashes of texts, which decide the order of sets.
+
+    A debugger would lose the program: there, the variable has to be set for the trace of another run.
+    """
+    if os.environ.get("PYTHONHASHSEED") != "0" and sys.gettrace() is None and "simulate" in sys.orig_argv:
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
 
 
 def _silence_logs() -> None:

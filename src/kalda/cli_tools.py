@@ -71,6 +71,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "delegation-tokens": ToolEntry(
         f"{_TOOLS}.delegation_tokens:delegation_tokens", "Create, list, renew and end delegation tokens."
     ),
+    "faults": ToolEntry(f"{_TOOLS}.faults:faults", "Show, set and clear the faults of a test cluster."),
     "features": ToolEntry(f"{_TOOLS}.features:features", "Describe, raise, lower and disable features."),
     "cluster": ToolEntry(
         f"{_TOOLS}.cluster:cluster", "Show brokers, versions and health; take a broker out."
@@ -107,7 +108,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
 
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "Servers": ("start", "broker", "zookeeper"),
+    "Servers": ("start", "broker", "zookeeper", "testing"),
     "Data": (
         "topics",
         "produce",
@@ -130,6 +131,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "quotas",
         "delegation-tokens",
         "client-metrics",
+        "faults",
         "features",
         "reassign",
         "elect-leaders",
@@ -147,7 +149,7 @@ class LazyGroup(SuggestingGroup):
     """The root command: its own commands, then every tool, each loaded when it is resolved."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by section, without empty lines: the whole fits two screens of 24 lines."""
+        """List the commands by section, without empty lines: the whole fits two screens of 25 lines."""
         width = max(map(len, self.list_commands(ctx)))
         for heading, names in SECTIONS.items():
             formatter.write_heading(heading)

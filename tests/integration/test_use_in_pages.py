@@ -331,10 +331,3 @@ def test_the_tests_of_a_page_pass(name: str, tmp_path: Path) -> None:
     page = Page(name, tmp_path, "127.0.0.1:1")
 
     assert "1 passed" in page.run(*PYTEST)
-
-
-def test_the_tests_of_the_pytest_page_pass_on_several_workers(tmp_path: Path) -> None:
-    """Each worker process has a cluster, and the names of the tests keep them apart within it."""
-    page = Page("pytest", tmp_path, "127.0.0.1:1")
-
-    assert "3 passed" in page.run(*PYTEST, "-p", "xdist", "-n", "2")

@@ -278,7 +278,7 @@ class ControllerStore:
             return
 
     async def _existing(self, wanted: set[str]) -> set[str]:
-        names = list(wanted)
+        names = sorted(wanted)
         existing: set[str] = set()
         for start in range(0, len(names), READ_AT_ONCE):
             await between_many(start)

@@ -9,13 +9,14 @@ from typing import Final
 OF_THE_WHOLE: Final = "kalda start"
 """The example of the list of all commands: what a newcomer types first."""
 
-ELSEWHERE: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "simulate", "legacy")
+ELSEWHERE: Final = ("start", "broker", "zookeeper", "testing", "pipeline", "mirror", "simulate", "legacy")
 """The first words of commands whose examples need more than one broker."""
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "start": ("kalda start", "kalda start --brokers 3 --port 9092 --secure"),
     "broker": ("kalda broker --id 1 --port 9093 --zookeeper 127.0.0.1:2181",),
     "zookeeper": ("kalda zookeeper --port 2181",),
+    "testing": ("kalda testing --brokers 3 --json",),
     "simulate": ("kalda simulate --schedules 1000", "kalda simulate --seed 17 --shrink"),
     "version": ("kalda version",),
     "help": ("kalda help topics create",),
@@ -80,6 +81,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "delegation-tokens describe": ("kalda delegation-tokens describe",),
     "delegation-tokens renew": ("kalda delegation-tokens renew --hmac SGVsbG8= --renew-time-period -1",),
     "delegation-tokens expire": ("kalda delegation-tokens expire --hmac SGVsbG8= --expiry-time-period -1",),
+    "faults set": ('kalda faults set "produce:NOT_LEADER*2,topic=orders"',),
+    "faults show": ("kalda faults show",),
+    "faults clear": ("kalda faults clear",),
     "features describe": ("kalda features describe",),
     "features upgrade": ("kalda features upgrade --feature group.version=1 --dry-run",),
     "features downgrade": ("kalda features downgrade --feature group.version=0 --dry-run",),

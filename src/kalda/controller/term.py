@@ -197,7 +197,7 @@ class Term:
                 await self.step(TopicDeletionsRequested(await self._reliably(watches.topics_to_delete)))
             case Signal.ASSIGNMENTS:
                 changed, watches.changed_topics = watches.changed_topics, set()
-                found = await self._assignments(changed)
+                found = await self._assignments(sorted(changed))
                 self._note_recreated(found)
                 await self.step(AssignmentsChanged(found))
             case Signal.STATES:
@@ -212,7 +212,7 @@ class Term:
                     await self.step(LogDirFailuresNotified(broker_ids))
                 await self._delete_messages(names)
             case Signal.UNCLEAN_ELECTION:
-                topics, watches.changed_configs = watches.changed_configs, set()
+                topics, watches.changed_configs = sorted(watches.changed_configs), set()
                 configs = await self._reliably(lambda: watches.unclean_topics(topics))
                 await self.step(UncleanElectionChanged(configs))
             case Signal.LEGACY_REASSIGNMENT:
@@ -228,7 +228,7 @@ class Term:
         watches = self._watches
         names = await self._reliably(watches.topics)
         added = names - self.context.assignments.keys()
-        assignments = await self._assignments(added)
+        assignments = await self._assignments(sorted(added))
         unclean = await self._reliably(lambda: watches.unclean_topics(sorted(added)))
         await self.step(TopicsChanged(names, assignments, frozenset(t for t in unclean if unclean[t])))
 
@@ -246,7 +246,7 @@ class Term:
 
     async def _process_states(self, changed: set[TopicPartition]) -> None:
         # Leaders send ISR change notifications for partitions that are not being reassigned any more.
-        moving = [partition for partition in changed if partition in self.context.reassigning]
+        moving = sorted(partition for partition in changed if partition in self.context.reassigning)
         changed.clear()
         states = await self._reliably(lambda: self._watches.watched_states(moving))
         await self.step(PartitionStatesRead(self._own(states)))

@@ -128,12 +128,12 @@ class ZnodeWatches:
         default = "true" if self._is_unclean_default() else "false"
         return {topic: configs.get(topic, {}).get(_UNCLEAN_ELECTION, default) == "true" for topic in wanted}
 
-    async def isr_changes(self) -> tuple[list[str], set[TopicPartition]]:
+    async def isr_changes(self) -> tuple[list[str], list[TopicPartition]]:
         """Return the paths of the ISR change notifications, and the partitions that they name."""
         messages = await self._messages(
             paths.ISR_CHANGES, paths.ISR_CHANGE_PREFIX, schema.decode_isr_change, Signal.ISR_CHANGES
         )
-        return list(messages), {p for named in messages.values() if named for p in named}
+        return list(messages), sorted({p for named in messages.values() if named for p in named})
 
     async def log_dir_events(self) -> tuple[list[str], frozenset[int]]:
         """Return the paths of the log directory notifications, and the brokers that sent them."""

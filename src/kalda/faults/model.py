@@ -104,6 +104,9 @@ class BrokerEffect(Enum):
         return self in (BrokerEffect.POWER_LOSS, BrokerEffect.SLOW_DISK, BrokerEffect.KILL_CLIENT)
 
 
+_OF_COORDINATOR: Final = (BrokerEffect.KILL, BrokerEffect.PAUSE, BrokerEffect.POWER_LOSS)
+
+
 @public_in("kalda.faults")
 class LinkEffect(Enum):
     """What happens between two members. The value is how a plan writes it."""
@@ -311,7 +314,7 @@ class BrokerFault:
             _check_range("the broker", self.broker, 0, 2**31 - 1)
         elif self.effect is BrokerEffect.KILL_CLIENT:
             raise FaultError(f"a client is named by its number, not @{self.broker}")
-        elif self.broker == COORDINATOR and self.effect in (BrokerEffect.KILL, BrokerEffect.PAUSE):
+        elif self.broker == COORDINATOR and self.effect in _OF_COORDINATOR:
             pass
         elif self.broker not in (CONTROLLER, ALL) and _LEADER.fullmatch(self.broker) is None:
             raise FaultError(

@@ -21,8 +21,10 @@ _Undo: TypeAlias = Callable[[], object]
 class Operator:
     """Carries out faults. A fault that would be none, such as a kill of what is down, is left out.
 
-    A loss of power is left out as well unless every partition has all replicas in sync: Kafka does not
-    promise that records which no disk has survive the loss of every copy in memory.
+    A loss of power of a broker is left out as well unless every partition has all replicas in sync, and what
+    would take another copy is left out until that is so again: Kafka does not promise that records which no
+    disk has survive the loss of every copy in memory. What the coordination server has acknowledged is on its
+    disk.
 
     Args:
         kill_client: Ends the client of a number and starts it again after so many seconds; returns whether
@@ -38,6 +40,8 @@ class Operator:
         self._open: Final[dict[int, tuple[Fault, _Undo]]] = {}
         """The faults that last, by number, with what ends them."""
         self._count = 0
+        self._is_fragile = False
+        """Whether a broker that lost power may not have everything again."""
         self._busy: Final[set[_Member]] = set()
         """Those whose process is down or stands still."""
         self._effects: Final[dict[BrokerEffect, Callable[[BrokerFault, _Member], _Undo | None]]] = {
@@ -56,7 +60,8 @@ class Operator:
 
     def carry_out(self, fault: Fault) -> None:
         """Begin a fault, and schedule its end."""
-        undone = [undo for undo in self._begin(fault) if undo is not None]
+        begun = [] if self._is_too_much(fault) else self._begin(fault)
+        undone = [undo for undo in begun if undo is not None]
         if not undone:
             self._history.note(f"left out: {plans.text(fault)}")
             return
@@ -70,6 +75,15 @@ class Operator:
 
         self._open[number] = (fault, undo_all)
         self._cluster.scheduler.call_later(plans.duration(fault), partial(self._end, number))
+
+    def _is_too_much(self, fault: Fault) -> bool:
+        """Whether a fault comes on top of a loss of power, or that on top of another fault."""
+        self._is_fragile = self._is_fragile and not self._is_all_in_sync()
+        if _is_harmless(fault):
+            return False
+        if isinstance(fault, BrokerFault) and fault.effect is BrokerEffect.POWER_LOSS:
+            return not all(_is_harmless(each) for each, _ in self._open.values())
+        return self._is_fragile
 
     def _begin(self, fault: Fault) -> list[_Undo | None]:
         if isinstance(fault, LinkFault):
@@ -135,8 +149,9 @@ class Operator:
 
     def _lose_power(self, fault: BrokerFault, member: _Member) -> _Undo | None:
         process = self._running(member)
-        if process is None or not self._is_all_in_sync():
+        if process is None or (member != COORDINATOR and not self._is_all_in_sync()):
             return None
+        self._is_fragile = self._is_fragile or member != COORDINATOR
         process.kill()
         process.machine.disk.lose_power()
         return self._restart_later(member)
@@ -243,6 +258,16 @@ class Operator:
             for partition in server.services.replica_manager.partitions.values()
             if partition.is_leader
         )
+
+
+def _is_harmless(fault: Fault) -> bool:
+    """Whether a fault takes no replica away."""
+    if isinstance(fault, LinkFault):
+        return fault.effect is not LinkEffect.CUT
+    return isinstance(fault, BrokerFault) and fault.effect in _HARMLESS
+
+
+_HARMLESS: Final = (BrokerEffect.KILL_CLIENT, BrokerEffect.CLOCK_JUMP, BrokerEffect.SLOW_DISK)
 
 
 def _broker_id(member: _Member) -> int:

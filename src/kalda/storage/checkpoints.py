@@ -193,6 +193,9 @@ def _entry_lines(data: bytes) -> list[str]:
     entries = lines[2:]
     if len(entries) != count:
         raise CorruptCheckpointError(f"checkpoint declares {count} entries and has {len(entries)}")
+    if not data.endswith(b"\n"):
+        # A loss of power may have cut its last number, which would be a number nevertheless.
+        raise CorruptCheckpointError(f"checkpoint ends within {lines[-1]!r}")
     return entries
 
 

@@ -24,7 +24,13 @@ from kalda.settings import BrokerConfig
 from kalda.testing.cluster_faults import ClusterFaults
 from kalda.testing.cluster_files import DiskFault
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
-from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
+from kalda.testing.cluster_threads import (
+    BrokerThread,
+    ClusterError,
+    CoordinatorThread,
+    MemberThread,
+    cluster_of_this_thread,
+)
 from kalda.testing.namespace import Namespace, Namespaces
 from kalda.testing.process import free_ports
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
@@ -38,16 +44,19 @@ _POLL_SECONDS: Final = 0.01
 
 
 class _Violations(logging.Handler):
-    """Collects the violated invariants that brokers of this process log."""
+    """Collects the violated invariants that the brokers of a cluster log."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: "Cluster") -> None:
         super().__init__()
+        self._cluster: Final = cluster
         self.found: Final[list[str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message if the record shows an `AssertionError`."""
+        """Keep the message if the record shows an `AssertionError`, unless it is another cluster's."""
         if record.exc_info is not None and isinstance(record.exc_info[1], AssertionError):
-            self.found.append(str(record.exc_info[1]))
+            cluster = cluster_of_this_thread()
+            if cluster is None or cluster is self._cluster:
+                self.found.append(str(record.exc_info[1]))
 
 
 @public
@@ -68,8 +77,9 @@ class Cluster(ClientConfigs):
         ```
 
     Some settings differ from Kafka's defaults so that tests are quick: ``zookeeper.session.timeout.ms`` is
-    3000, ``group.initial.rebalance.delay.ms`` and ``group.consumer.assignment.interval.ms`` are 0, and the
-    replication factors of the internal topics fit the number of brokers. `settings` wins over all of them.
+    3000, ``group.initial.rebalance.delay.ms``, ``group.consumer.assignment.interval.ms`` and
+    ``kalda.busy.poll.us`` are 0, and the replication factors of the internal topics fit the number of
+    brokers. `settings` wins over all of them.
 
     Args:
         brokers: How many brokers to run, at least 1.
@@ -112,7 +122,7 @@ class Cluster(ClientConfigs):
         invariants.enable_by_default()
         self._security: Final = security
         self._brokers: Final = brokers
-        self._violations: Final = _Violations()
+        self._violations: Final = _Violations(self)
         self._settings: Final = dict(settings or {})
         self._racks: Final = racks
         self._start_timeout_seconds: Final = start_timeout_seconds
@@ -166,19 +176,12 @@ class Cluster(ClientConfigs):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # A controlled shutdown would only take time: the data is removed, or left as after a crash.
-        failures = {
-            member: thread.failure
-            for member, thread in self._members.items()
-            if thread.failure is not None and member not in self._faults.excused
-        }
+        failures = self._failures()
         self._namespaces.end()
         self._kill_all()
         logging.getLogger("kalda").removeHandler(self._violations)
-        if self._violations.found and error is None:
-            raise ClusterError(f"an invariant was violated: {self._violations.found[0]}")
-        if failures and error is None:
-            names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
-            raise ClusterError(f"these members failed by themselves: {names}")
+        if error is None:
+            self._raise_for(failures)
 
     async def __aenter__(self) -> Self:
         """Start everything; see `__enter__`."""
@@ -289,19 +292,36 @@ class Cluster(ClientConfigs):
                 raise ClusterError(f"waited {timeout_seconds:g} s in vain for {what}")
             time.sleep(_POLL_SECONDS)
 
+    def check(self) -> None:
+        """Raise where the end of the ``with`` block would; the cluster goes on.
+
+        Raises:
+            ClusterError: a member failed by itself, or a broker logged a violated invariant.
+        """
+        self._raise_for(self._failures())
+
     # Operations.
 
-    def namespace(self, name: str | None = None) -> Namespace:
+    def namespace(
+        self,
+        name: str | None = None,
+        *,
+        faults: "str | Fault | FaultPlan | Iterable[str | Fault] | None" = None,
+    ) -> Namespace:
         """Open a namespace: names of its own for a test that shares the cluster with others.
 
         Args:
             name: 1 to 32 letters of ASCII and digits; without it the namespace gets a number.
+            faults: Faults of the requests of its clients alone, as `apply_faults` takes them; topics and
+                groups have their plain names.
 
         Raises:
+            FaultError: a fault is not valid, or one of brokers or links (a `ValueError`).
             ValueError: the name is not allowed, or a namespace with this name is open.
             ClusterError: a broker could not open a port, or no broker runs.
         """
-        return self._namespaces.open(name, self.secured)
+        plan = None if faults is None else FaultPlan.parse(faults)
+        return self._namespaces.open(name, self.secured, plan)
 
     def wait_namespaces_removed(self) -> None:
         """Return when everything that closed namespaces had was removed from the cluster."""
@@ -459,6 +479,7 @@ class Cluster(ClientConfigs):
             self.secured if COORDINATOR not in self._members else None,
         )
         self._members[COORDINATOR] = coordinator
+        coordinator.cluster = self
         coordinator.begin()
         coordinator.wait_ready(self._start_timeout_seconds)
 
@@ -496,6 +517,20 @@ class Cluster(ClientConfigs):
 
     # Internals.
 
+    def _failures(self) -> dict[Member, BaseException]:
+        return {
+            member: thread.failure
+            for member, thread in self._members.items()
+            if thread.failure is not None and member not in self._faults.excused
+        }
+
+    def _raise_for(self, failures: Mapping[Member, BaseException]) -> None:
+        if self._violations.found:
+            raise ClusterError(f"an invariant was violated: {self._violations.found[0]}")
+        if failures:
+            names = ", ".join(f"{member}: {failure!r}" for member, failure in failures.items())
+            raise ClusterError(f"these members failed by themselves: {names}")
+
     def _start(self, broker_ids: Collection[int]) -> None:
         for broker_id in broker_ids:
             self._known(broker_id)
@@ -506,6 +541,7 @@ class Cluster(ClientConfigs):
         ]
         for broker_id, thread in zip(broker_ids, threads, strict=True):
             self._members[broker_id] = thread
+            thread.cluster = self
             thread.begin()
         for thread in threads:
             thread.wait_ready(self._start_timeout_seconds)
@@ -520,6 +556,8 @@ class Cluster(ClientConfigs):
             "log.dirs": ",".join(map(str, self.log_directories_of(broker_id))),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+            # A broker that polls would hold the interpreter that the test and the other brokers need.
+            "kalda.busy.poll.us": "0",
             **small_cluster_settings(self._brokers),
             **({} if secured is None else secured.settings()),
             **self._settings,
@@ -569,7 +607,8 @@ class Cluster(ClientConfigs):
 
     def _kill_all(self) -> None:
         self._faults.close()
-        for thread in self._members.values():
+        # The coordination server was started first and ends last: brokers without it would reconnect.
+        for thread in reversed(self._members.values()):
             if thread.is_running:
                 thread.kill()
         if self._temporary is not None:

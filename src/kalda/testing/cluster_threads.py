@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from kalda.broker.server import BrokerServer
-from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.faults.state import Faults
+from kalda.runtime.clock import OffsetClock
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.event_loop import new_event_loop
@@ -52,7 +52,9 @@ class MemberThread:
         self.name: Final = name
         self.failure: BaseException | None = None
         """Why the member ended without a stop or a kill."""
-        self._thread: Final = threading.Thread(target=self._run, name=f"kalda-{name}", daemon=True)
+        self.cluster: object = None
+        """The cluster that the member belongs to; what the member logs is reported there."""
+        self._thread: Final = _ThreadOfMember(self)
         self._ready: Final = threading.Event()
         """Set when the member serves, and when it has ended."""
         self._gate: Final = threading.Event()
@@ -200,6 +202,18 @@ class MemberThread:
             self._die()
 
 
+class _ThreadOfMember(threading.Thread):
+    def __init__(self, member: MemberThread) -> None:
+        super().__init__(target=member._run, name=f"kalda-{member.name}", daemon=True)
+        self.member: Final = member
+
+
+def cluster_of_this_thread() -> object:
+    """Return the cluster whose member runs on the calling thread; None for other threads."""
+    thread = threading.current_thread()
+    return thread.member.cluster if isinstance(thread, _ThreadOfMember) else None
+
+
 class BrokerThread(MemberThread):
     """A broker."""
 
@@ -208,7 +222,7 @@ class BrokerThread(MemberThread):
     ) -> None:
         super().__init__(f"broker-{config.broker_id}")
         self._faults = faults
-        self._clock: Final = _JumpingClock()
+        self._clock: Final = OffsetClock(SystemClock())
         self._config: Final = config
         self._zookeeper: Final = zookeeper
         self._endpoint: Final[Endpoint] = network.endpoint(config.broker_id)
@@ -312,21 +326,6 @@ class BrokerThread(MemberThread):
     def _open_gate(self) -> None:
         self._endpoint.release()
         super()._open_gate()
-
-
-class _JumpingClock(SystemClock):
-    """The machine's clocks, with a wall clock that may be wrong."""
-
-    def __init__(self) -> None:
-        self.offset_ms = 0
-
-    @override
-    def time_ms(self) -> int:
-        return max(super().time_ms() + self.offset_ms, 0)
-
-    @override
-    def time_ns(self) -> int:
-        return super().time_ns() + self.offset_ms * 1_000_000
 
 
 class CoordinatorThread(MemberThread):

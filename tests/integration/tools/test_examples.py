@@ -58,12 +58,13 @@ def test_every_command_is_in_one_section_of_the_list() -> None:
 
 def test_the_examples_of_commands_that_need_more_than_a_broker_have_tests_of_their_own() -> None:
     """Here: servers, `mirror` and `legacy`; those of `pipeline` in `tests/spark`, which need Spark."""
-    assert {"start", "broker", "zookeeper", "mirror", "legacy", "pipeline"} == set(ELSEWHERE)
+    assert {"start", "broker", "zookeeper", "testing", "mirror", "legacy", "pipeline"} == set(ELSEWHERE)
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
     """In their order, which is the life of a topic."""
-    with KaldaProcess(tmp_path / "kalda-data") as broker:
+    settings = {"kalda.faults.api.enable": "true"}
+    with KaldaProcess(tmp_path / "kalda-data", settings=settings) as broker:
         failed = []
         environment = {"KALDA_BOOTSTRAP_SERVER": broker.bootstrap}
         for path, lines in EXAMPLES.items():

@@ -1,0 +1,413 @@
+"""Bugs that are planted one at a time, to see whether and how soon the simulation finds them.
+
+Each is a patch of the brokers, the coordinators or the coordination server in a child process. Run it as
+
+    python -m tests.simulation.planted [--schedules 1000] [--starts 5] [--jobs 2] [NAME…]
+
+to get, for each bug, the number of schedules until it was found from several first seeds, and its median.
+"""
+
+import argparse
+import contextlib
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.broker.replicas.delayed_produce import ProduceWait
+from kalda.broker.replicas.follower import fetcher_core
+from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.replicas.role_changes import RoleChanges
+from kalda.broker.transactions.marker_appends import Marker, MarkerAppends
+from kalda.cluster import isr_store
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.controller import partition_leadership, partition_state_machine
+from kalda.coordinator.group.classic.classic_group import ClassicGroup
+from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
+from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kalda.simulation.run import WORKLOADS, run
+from kalda.simulation.runner import processors, run_apart, run_many
+from kalda.simulation.schedule import Outcome, Schedule, draw
+from kalda.storage.log_types import FetchIsolation
+from kalda.storage.producer_state_entry import ProducerStateEntry
+from kalda.storage.producer_state_manager import ProducerStateManager
+from kalda.storage.unified_log import UnifiedLog
+from kalda.zookeeper.port import SetData
+from kalda.zookeeper.server import txn_log
+from kalda.zookeeper.server.session_tracker import SessionTracker
+from kalda.zookeeper.server.watches import WatchTable
+
+LOST_WATCH_EVERY: Final = 20
+STARTS: Final = (1, 10_001, 20_001, 30_001, 40_001)
+SCHEDULES_MAX: Final = 1000
+SECONDS: Final = 30.0
+"""Of faults in each schedule: a minute finds about as many bugs, in twice the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """A bug, how it is planted in this process, and the workloads that can meet it."""
+
+    name: str
+    plant: Callable[[], None]
+    workloads: tuple[str, ...] = ()
+    """All of them if it names none."""
+
+
+BUGS: Final[dict[str, PlantedBug]] = {}
+
+
+def _bug(name: str, *workloads: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def add(plant: Callable[[], None]) -> Callable[[], None]:
+        BUGS[name] = PlantedBug(name, plant, workloads)
+        return plant
+
+    return add
+
+
+def _patch(owner: Any, name: str, function: Any) -> None:
+    setattr(owner, name, function)
+
+
+def _nothing(*arguments: Any, **options: Any) -> None:
+    """Do nothing, where something should be checked or done."""
+
+
+# Replication.
+
+
+@_bug("high watermark from the leader alone")
+def _high_watermark_of_leader() -> None:
+    def advance(self: Partition, now: float) -> bool:
+        return self.log.advance_high_watermark(self.log.log_end_offset)
+
+    _patch(Partition, "maybe_advance_high_watermark", advance)
+
+
+@_bug("high watermark from the wrong replica")
+def _high_watermark_of_fastest() -> None:
+    def advance(self: Partition, now: float) -> bool:
+        ends = [state.log_end_offset for state in self.followers.values()]
+        target = min(max(ends, default=self.log.log_end_offset), self.log.log_end_offset)
+        return target > self.log.high_watermark and self.log.advance_high_watermark(target)
+
+    _patch(Partition, "maybe_advance_high_watermark", advance)
+
+
+@_bug("acks=all acknowledged by the leader alone")
+def _early_acknowledgement() -> None:
+    _patch(ProduceWait, "outcome", lambda self: ErrorCode.NONE)
+
+
+@_bug("epoch of a follower's log unchecked in fetch")
+def _epoch_unchecked() -> None:
+    _patch(ReplicaManager, "_diverging_epoch", _nothing)
+
+
+@_bug("ISR shrunk without a write")
+def _unwritten_shrink() -> None:
+    def shrink(self: Partition, now: float) -> None:
+        lagging = self.out_of_sync_replicas(now) if self.is_leader and self.pending_isr is None else ()
+        if lagging:
+            self._set_isr(tuple(each for each in self.isr if each not in lagging))
+
+    _patch(Partition, "propose_shrink", shrink)
+
+
+@_bug("ISR expanded too early")
+def _early_expansion() -> None:
+    def expand(self: Partition, replica: int) -> Any:
+        if self.pending_isr is not None or replica in self.isr or replica not in self.followers:
+            return None
+        return self._propose((*self.isr, replica), is_expansion=True)
+
+    _patch(Partition, "propose_expansion", expand)
+
+
+@_bug("ISR written whatever its version")
+def _unconditional_isr() -> None:
+    def set_data(path: str, data: bytes, version: int) -> SetData:
+        return SetData(path, data, -1)
+
+    _patch(isr_store, "SetData", set_data)
+
+
+@_bug("min.insync.replicas unchecked")
+def _min_isr_unchecked() -> None:
+    _patch(Partition, "min_in_sync_replicas", property(lambda self: 1))
+
+
+@_bug("truncation to the high watermark")
+def _truncation_to_high_watermark() -> None:
+    become_follower = Partition.become_follower
+
+    def follow(self: Partition, leadership: Any) -> bool:
+        is_changed = become_follower(self, leadership)
+        if self.log.high_watermark < self.log.log_end_offset:
+            self.log.truncate_to(self.log.high_watermark)
+        return is_changed
+
+    def offset(log: Any, leader_epoch: int, leader_end_offset: int) -> int:
+        return int(min(log.high_watermark, log.log_end_offset))
+
+    _patch(Partition, "become_follower", follow)
+    _patch(fetcher_core, "offset_to_truncate_to", offset)
+
+
+@_bug("uncommitted records visible")
+def _uncommitted_reads() -> None:
+    read = UnifiedLog.read
+
+    def read_all(self: UnifiedLog, offset: int, max_bytes: int, isolation: Any, *rest: Any) -> Any:
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            isolation = FetchIsolation.LOG_END
+        return read(self, offset, max_bytes, isolation, *rest)
+
+    _patch(UnifiedLog, "read", read_all)
+
+
+# The controller and the coordination server.
+
+
+@_bug("unclean election")
+def _unclean_election() -> None:
+    next_state = partition_state_machine.next_state
+
+    def unclean(*arguments: Any, is_unclean_allowed: bool) -> Any:
+        return next_state(*arguments, is_unclean_allowed=True)
+
+    _patch(partition_leadership, "next_state", unclean)
+
+
+@_bug("controller epoch unchecked")
+def _controller_epoch_unchecked() -> None:
+    roles = RoleChanges.apply_leader_and_isr
+
+    def apply(self: RoleChanges, request: Any) -> Any:
+        self._controller_epoch = -1
+        return roles(self, request)
+
+    _patch(ControllerRequests, "_check", _nothing)
+    _patch(RoleChanges, "apply_leader_and_isr", apply)
+
+
+@_bug("coordination server acknowledges before a sync")
+def _unsynced_transactions() -> None:
+    log = txn_log.TxnLog
+    before = log.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        before(self, *arguments, **options)
+        self._sync = False
+
+    _patch(log, "__init__", init)
+
+
+@_bug("lost watch")
+def _lost_watch() -> None:
+    fire = WatchTable.fire
+    fired = 0
+
+    def fire_most(self: WatchTable, events: Iterable[Any]) -> list[Any]:
+        nonlocal fired
+        kept = []
+        for each in fire(self, events):
+            fired += 1
+            if fired % LOST_WATCH_EVERY:
+                kept.append(each)
+        return kept
+
+    _patch(WatchTable, "fire", fire_most)
+
+
+@_bug("session never expires")
+def _endless_session() -> None:
+    def advance(self: SessionTracker, reading_ms: float) -> list[Any]:
+        return []
+
+    _patch(SessionTracker, "advance", advance)
+
+
+@_bug("two producer id blocks the same")
+def _same_block() -> None:
+    async def allocate(
+        self: ClusterStore, broker_id: int, size: int = PRODUCER_ID_BLOCK_SIZE
+    ) -> ProducerIdBlock:
+        return ProducerIdBlock(broker_id, 0, size - 1)
+
+    _patch(ClusterStore, "allocate_producer_ids", allocate)
+
+
+# Producers and transactions.
+
+
+@_bug("sequence unchecked")
+def _sequence_unchecked() -> None:
+    _patch(ProducerStateManager, "_check_sequence", _nothing)
+
+
+@_bug("duplicates unknown after a failover")
+def _duplicates_unknown() -> None:
+    become_leader = Partition.become_leader
+
+    def lead(self: Partition, leadership: Any) -> bool:
+        if not self.is_leader:
+            for entry in self.log.producer_state.producers.values():
+                entry.batches.clear()
+        return become_leader(self, leadership)
+
+    def epoch_of(self: ProducerStateEntry) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    _patch(ProducerStateEntry, "last_sequence", property(epoch_of))
+    _patch(Partition, "become_leader", lead)
+    check = ProducerStateManager._check_sequence
+
+    def check_known(self: ProducerStateManager, entry: Any, epoch: int, first_sequence: int) -> None:
+        if entry.batches:
+            check(self, entry, epoch, first_sequence)
+
+    _patch(ProducerStateManager, "_check_sequence", check_known)
+
+
+@_bug("commit before the marker", "transactions", "exactly-once")
+def _commit_before_marker() -> None:
+    def on_prepared(self: TransactionCoordinator, shard: Any, metadata: Any) -> None:
+        from kalda.coordinator.transaction.transaction_coordinator import MarkerWork
+
+        epoch = self._runtime.leader_epoch(shard.partition)
+        work = MarkerWork(shard.partition, epoch, metadata, _nothing)
+        self._works[metadata.transactional_id] = work
+        if work.remaining:
+            self._markers.send(work)
+        done = MarkerWork(shard.partition, epoch, metadata, _nothing)
+        done.remaining.clear()
+        self._works[metadata.transactional_id] = done
+        self._on_markers_written(done)
+
+    _patch(TransactionCoordinator, "on_prepared", on_prepared)
+
+
+@_bug("marker sent twice with another outcome", "transactions", "exactly-once")
+def _other_marker() -> None:
+    append = MarkerAppends._append
+    sent = 0
+
+    def append_both(self: MarkerAppends, marker: Marker, topic_partition: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        if sent % 10 == 0:
+            other = Marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                not marker.is_commit,
+                marker.coordinator_epoch,
+                marker.partitions,
+                marker.transaction_version,
+            )
+            append(self, other, topic_partition)
+        return append(self, marker, topic_partition)
+
+    _patch(MarkerAppends, "_append", append_both)
+
+
+@_bug("last stable offset ignored", "transactions", "exactly-once")
+def _last_stable_offset_ignored() -> None:
+    _patch(UnifiedLog, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+# Coordinators.
+
+
+@_bug("stale coordinator answers", "groups", "exactly-once", "transactions")
+def _stale_coordinator() -> None:
+    answer = CoordinatorRuntime._answer
+
+    def answer_anyway(self: Any, partition: Any, pending: Any, response: object, timeout_ms: int) -> None:
+        try:
+            self._log.high_watermark(partition.number)
+        except ApiError:
+            pending.complete(response)
+        else:
+            answer(self, partition, pending, response, timeout_ms)
+
+    _patch(CoordinatorRuntime, "resign", _nothing)
+    _patch(CoordinatorRuntime, "_answer", answer_anyway)
+
+
+@_bug("offset commit acknowledged before it is replicated", "groups", "exactly-once", "transactions")
+def _early_commit() -> None:
+    def answer(self: Any, partition: Any, pending: Any, response: object, timeout_ms: int) -> None:
+        pending.complete(response)
+
+    _patch(CoordinatorRuntime, "_answer", answer)
+
+
+@_bug("generation unchecked at commit", "groups", "exactly-once")
+def _generation_unchecked() -> None:
+    for kind in (ClassicGroup, ConsumerGroup):
+        _patch(kind, "validate_offset_commit", _nothing)
+
+
+# Finding them.
+
+
+def run_planted(name: str, schedule: Schedule) -> Outcome:
+    """Plant a bug in this process and carry out a schedule."""
+    BUGS[name].plant()
+    return run(schedule)
+
+
+def workloads_of(name: str) -> tuple[str, ...]:
+    """Return the workloads that can meet a bug, of those that exist."""
+    return tuple(each for each in BUGS[name].workloads or WORKLOADS if each in WORKLOADS)
+
+
+def find(
+    name: str, first: int, *, jobs: int = 1, schedules_max: int = SCHEDULES_MAX
+) -> tuple[int, Outcome] | None:
+    """Return how many schedules it took to find a bug, and the outcome; None if none of them found it."""
+    drawn: Iterator[Schedule] = (
+        draw(seed, workloads_of(name), SECONDS) for seed in range(first, first + schedules_max)
+    )
+    with contextlib.closing(run_many(drawn, partial(run_planted, name), jobs=jobs)) as runs:
+        for each in runs:
+            # A schedule that fails without the bug as well has found something else.
+            if each is not None and each[1].violations and not run_apart(each[0], run).violations:
+                return each[0].seed - first + 1, each[1]
+    return None
+
+
+def main() -> None:
+    """Print how soon each bug is found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--schedules", type=int, default=SCHEDULES_MAX)
+    parser.add_argument("--starts", type=int, default=len(STARTS))
+    parser.add_argument("--jobs", type=int, default=processors())
+    arguments = parser.parse_args()
+    is_any_missed = False
+    for name in arguments.names or BUGS:
+        if not workloads_of(name):
+            print(f"{name}: no workload can meet it", flush=True)
+            continue
+        counts: list[float] = []
+        rules: list[str] = []
+        for first in STARTS[: arguments.starts]:
+            found = find(name, first, jobs=arguments.jobs, schedules_max=arguments.schedules)
+            counts.append(float("inf") if found is None else found[0])
+            rules.append("" if found is None else found[1].violations[0][:90])
+        is_any_missed |= float("inf") in counts
+        print(f"{name}: median {statistics.median(counts):g} of {counts}; {rules[0]}", flush=True)
+    sys.exit(is_any_missed)
+
+
+if __name__ == "__main__":
+    main()
