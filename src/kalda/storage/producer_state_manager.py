@@ -386,6 +386,17 @@ class ProducerStateManager:
             return
         self.end_offset = self.snapshot_offset = first_offset
 
+    def rewind(self, first_offset: int, offset: int, now_ms: int) -> None:
+        """Load the last snapshot in [first_offset, offset], although the state is that of a later offset.
+
+        Appends that wait for a verification stay registered. The caller replays the batches from `end_offset`
+        on.
+        """
+        verifications = self._verifications
+        self.end_offset = -1
+        self.truncate_and_load(first_offset, offset, now_ms)
+        self._verifications = verifications
+
     def reset(self, offset: int) -> None:
         """Clear the state and the snapshots, as for an empty log at `offset`."""
         self._clear()

@@ -88,8 +88,7 @@ class Dispatcher:
         self._now: Final = services.clock.monotonic
         self._apis: Final[dict[int, ServedApi]] = {}
         for handler in handlers:
-            assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
-            self._apis[int(handler.key)] = ServedApi(handler, services, metrics)
+            self.add_handler(handler, services, metrics)
         self._tasks: Final = tasks
         self._access: RequestAccess | None = None
         self._audit: BrokerAudit | None = None
@@ -107,6 +106,11 @@ class Dispatcher:
             "Requests whose handlers run as tasks or are queued to.",
             lambda: self._task_count + len(self._queued),
         )
+
+    def add_handler(self, handler: ApiHandler, services: "BrokerServices", metrics: Metrics) -> None:
+        """Serve an API that not every broker has."""
+        assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
+        self._apis[int(handler.key)] = ServedApi(handler, services, metrics)
 
     def set_access(self, access: "RequestAccess") -> None:
         """Check requests against the ACLs; those of Produce and Fetch check themselves."""
