@@ -76,13 +76,22 @@ def draw(
     chosen = tuple(sorted(random.sample(list(workload_names), count)))
     random = SeededRandom(f"{seed}/settings")
     settings = {
-        "replica.lag.time.max.ms": random.choice(["3000", "10000", "30000"]),
+        "replica.lag.time.max.ms": random.choice(["2000", "4000", "30000"]),
         "log.segment.bytes": random.choice(["4096", "65536", "1073741824"]),
         "log.flush.interval.messages": random.choice(["1", "100", "9223372036854775807"]),
         "auto.leader.rebalance.enable": random.choice(["true", "false"]),
         "leader.imbalance.check.interval.seconds": "7",
         "replica.fetch.wait.max.ms": "500",
         "min.insync.replicas": "2",
+        "log.cleaner.backoff.ms": "2000",
+        "log.initial.task.delay.ms": "1000",
+        "log.retention.check.interval.ms": "3000",
+        "group.consumer.heartbeat.interval.ms": "2000",
+        "group.consumer.min.heartbeat.interval.ms": "2000",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.session.timeout.ms": "6000",
+        "transaction.two.phase.commit.enable": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
     if plan is None:
         random = SeededRandom(f"{seed}/plan")
