@@ -200,7 +200,9 @@ class Confluent(Client):
                 producer.init_transactions(TIMEOUT_S)
             yield ConfluentSender(producer)
         finally:
-            producer.close()
+            # A fenced producer cannot end its transaction.
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                producer.close()
 
     @contextlib.contextmanager
     def reader(self, bootstrap: str, topic: str, group: str) -> Iterator[Reader]:
