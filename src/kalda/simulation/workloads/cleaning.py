@@ -1,4 +1,4 @@
-"""Compaction and retention: a reader from the start gets every key's last value, and nothing new is deleted."""
+"""Compaction and retention: a reader from the start gets every key's last value; nothing new is deleted."""
 
 import asyncio
 from collections.abc import Callable
