@@ -20,6 +20,7 @@ from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.replicas.delayed_produce import ProduceWait
 from kalda.broker.replicas.follower import fetcher_core
 from kalda.broker.replicas.partition import Partition
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.broker.transactions.marker_appends import Marker, MarkerAppends
 from kalda.cluster import isr_store
@@ -105,13 +106,9 @@ def _early_acknowledgement() -> None:
     _patch(ProduceWait, "outcome", lambda self: ErrorCode.NONE)
 
 
-@_bug("leader epoch unchecked")
-def _leader_epoch_unchecked() -> None:
-    def check(self: Partition, current_leader_epoch: int, leader_only: bool = True) -> None:
-        if leader_only and not self.is_leader:
-            raise self.not_leader()
-
-    _patch(Partition, "check_leader_epoch", check)
+@_bug("epoch of a follower's log unchecked in fetch")
+def _epoch_unchecked() -> None:
+    _patch(ReplicaManager, "_diverging_epoch", _nothing)
 
 
 @_bug("ISR shrunk without a write")

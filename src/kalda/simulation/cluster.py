@@ -16,6 +16,7 @@ from kalda.simulation.network import SimulatedInternet
 from kalda.simulation.scheduler import Scheduler
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.server.config import ZooKeeperConfig
+from kalda.zookeeper.server.data_tree import DataTree
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
 
@@ -80,6 +81,13 @@ class SimulatedCluster:
     def zookeeper_machine(self) -> Machine:
         """The machine of the coordination server."""
         return self._zookeeper_machine
+
+    @property
+    def tree(self) -> DataTree | None:
+        """The coordination server's tree; None while the server is down."""
+        if self._embedded is None or self.zookeeper is None or self.zookeeper.has_ended:
+            return None
+        return self._embedded.server.tree
 
     def is_serving(self, broker_id: int) -> bool:
         """Whether a broker has started and has not ended."""

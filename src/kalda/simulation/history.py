@@ -22,6 +22,11 @@ class History:
         self._seen: Final[set[str]] = set()
         self._digest: Final = hashlib.sha256()
 
+    @property
+    def now(self) -> float:
+        """The virtual time in seconds."""
+        return self._scheduler.now
+
     def note(self, text: str) -> None:
         """Add a line to the trace."""
         line = f"{self._scheduler.now:11.6f} {text}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kalda.faults import BrokerEffect, BrokerFault, Fault, FaultError, FaultPlan, LinkEffect, LinkFault
-from kalda.faults.model import COORDINATOR
+from kalda.faults.model import CONTROLLER, COORDINATOR
 from kalda.faults.plan import FAULTS_MAX
 from kalda.runtime.random import Random
 
@@ -76,30 +76,41 @@ def without(plan: FaultPlan, dropped: Iterable[int]) -> FaultPlan:
 
 def random_plan(random: Random, brokers: int, seconds: float, mean_gap_seconds: float) -> FaultPlan:
     """Draw a plan for so many seconds; faults may overlap."""
-    drawn = _draw(random, brokers, seconds, mean_gap_seconds)
-    return FaultPlan(tuple(itertools.islice(drawn, FAULTS_MAX)))
+    drawn = itertools.islice(_draw(random, brokers, seconds, mean_gap_seconds), FAULTS_MAX)
+    return FaultPlan(tuple(sorted(drawn, key=begin)))
 
 
 def _draw(random: Random, brokers: int, seconds: float, mean_gap_seconds: float) -> Iterator[Fault]:
-    members: list[int | str] = [*range(brokers), COORDINATOR]
     at = random.uniform(0.5, mean_gap_seconds)
     while at < seconds:
         # Most are short, some outlast a session.
-        times = {"after_ms": int(at * 1000), "for_ms": int((0.2 + random.random() ** 2 * 14) * 1000)}
-        choice = random.random()
-        if choice < 0.55:
-            effect = _BROKER_EFFECTS[random.randrange(len(_BROKER_EFFECTS))]
-            yield _broker_fault(random, effect, random.randrange(brokers), times)
-        elif choice < 0.85:
-            one, other = random.sample(members, 2)
-            yield _link_fault(random, one, other, times)
-        elif choice < 0.93:
-            effect = _COORDINATOR_EFFECTS[random.randrange(len(_COORDINATOR_EFFECTS))]
-            yield BrokerFault(effect=effect, broker=COORDINATOR, **times)
+        lasts = 0.2 + random.random() ** 2 * 14
+        if random.random() < _SEQUENCES_PART:
+            draw = _SEQUENCES[random.randrange(len(_SEQUENCES))]
+            yield from draw(random, brokers, at)
+            at += mean_gap_seconds
         else:
-            client = random.randrange(_CLIENTS)
-            yield BrokerFault(effect=BrokerEffect.KILL_CLIENT, broker=client, **times)
+            yield _single(random, brokers, _times(at, lasts))
         at += random.uniform(0.2, 2 * mean_gap_seconds)
+
+
+def _times(at: float, lasts: float) -> dict[str, int]:
+    return {"after_ms": int(at * 1000), "for_ms": int(lasts * 1000)}
+
+
+def _single(random: Random, brokers: int, times: dict[str, int]) -> Fault:
+    choice = random.random()
+    if choice < 0.55:
+        effect = _BROKER_EFFECTS[random.randrange(len(_BROKER_EFFECTS))]
+        return _broker_fault(random, effect, random.randrange(brokers), times)
+    if choice < 0.85:
+        one, other = random.sample([*range(brokers), COORDINATOR], 2)
+        return _link_fault(random, one, other, times)
+    if choice < 0.93:
+        effect = _COORDINATOR_EFFECTS[random.randrange(len(_COORDINATOR_EFFECTS))]
+        return BrokerFault(effect=effect, broker=COORDINATOR, **times)
+    client = random.randrange(_CLIENTS)
+    return BrokerFault(effect=BrokerEffect.KILL_CLIENT, broker=client, **times)
 
 
 def _broker_fault(random: Random, effect: BrokerEffect, broker: int, times: dict[str, int]) -> Fault:
@@ -125,3 +136,65 @@ def _link_fault(random: Random, one: int | str, other: int | str, times: dict[st
         value=SLOW_LINK_MS if is_slow else None,
         **times,
     )
+
+
+def _cut(one: int | str, other: int | str, at: float, lasts: float) -> Fault:
+    times = _times(at, lasts)
+    return LinkFault(
+        effect=LinkEffect.CUT, one=one, other=other, after_ms=times["after_ms"], for_ms=times["for_ms"]
+    )
+
+
+# Sequences: faults that seldom meet by chance, in the order in which they do harm.
+
+
+def _lag_then_fail(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """One broker cannot fetch from another for longer than it may lag; then the other one ends."""
+    follower, leader = random.sample(range(brokers), 2)
+    lasts = random.uniform(4.0, 14.0)
+    yield _cut(follower, leader, at, lasts)
+    fails = at + lasts * random.uniform(0.6, 1.05)
+    yield BrokerFault(effect=BrokerEffect.KILL, broker=leader, **_times(fails, random.uniform(2.0, 12.0)))
+
+
+def _replaced_while_paused(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """A broker, or the controller, stands still until others have taken its place."""
+    member = CONTROLLER if random.randrange(2) else random.randrange(brokers)
+    yield BrokerFault(effect=BrokerEffect.PAUSE, broker=member, **_times(at, random.uniform(6.5, 12.0)))
+
+
+def _cut_off(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """A broker loses the coordination server but not its clients and followers, or all of its peers."""
+    one = random.randrange(brokers)
+    lasts = random.uniform(5.0, 14.0)
+    others: list[int | str] = [COORDINATOR]
+    if random.randrange(2):
+        others += [other for other in range(brokers) if other != one]
+    for other in others:
+        yield _cut(one, other, at, lasts)
+
+
+def _one_after_the_other(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """Every broker ends and starts again, as when settings are rolled out in haste."""
+    for broker in random.sample(range(brokers), brokers):
+        lasts = random.uniform(0.5, 3.0)
+        yield BrokerFault(effect=BrokerEffect.KILL, broker=broker, **_times(at, lasts))
+        at += lasts * random.uniform(0.5, 1.5)
+
+
+def _power_while_settled(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """The coordination server loses power soon after brokers wrote to it."""
+    yield BrokerFault(effect=BrokerEffect.KILL, broker=random.randrange(brokers), **_times(at, 1.0))
+    effect = BrokerEffect.POWER_LOSS
+    yield BrokerFault(effect=effect, broker=COORDINATOR, **_times(at + random.uniform(0.1, 2.0), 1.0))
+
+
+_SEQUENCES: Final = (
+    _lag_then_fail,
+    _lag_then_fail,
+    _replaced_while_paused,
+    _cut_off,
+    _one_after_the_other,
+    _power_while_settled,
+)
+_SEQUENCES_PART: Final = 0.3

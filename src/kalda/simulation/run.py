@@ -8,6 +8,7 @@ from typing import Final
 from kalda.common import invariants
 from kalda.simulation import plan as plans
 from kalda.simulation.checks.observer import Observer
+from kalda.simulation.checks.stored import StoredState
 from kalda.simulation.cluster import SimulatedCluster
 from kalda.simulation.operator import Operator
 from kalda.simulation.schedule import BROKERS, Outcome, Schedule
@@ -37,6 +38,8 @@ SETTLE_SECONDS: Final = 180.0
 """How long after the last fault clients may take to end, and after that the cluster to come to rest."""
 
 LOOK_SECONDS: Final = 0.05
+_KEPT: Final[list[World]] = []
+"""What has run in this process. Its tasks were never ended, and would be one by one if it were collected."""
 _LOOKS_PER_READ: Final = 10
 _STEPS_MAX: Final = 3_000_000
 
@@ -59,6 +62,7 @@ def run(schedule: Schedule) -> Outcome:
     invariants.enable_by_default()
     cluster = SimulatedCluster(str(schedule.seed), BROKERS, schedule.settings)
     world = World(str(schedule.seed), cluster)
+    _KEPT.append(world)
     handler = _BugLog(world)
     log = logging.getLogger("kalda")
     log.addHandler(handler)
@@ -87,6 +91,7 @@ class _Run:
         self._cluster: Final = world.cluster
         self._cluster.internet.on_delivery = world.history.delivered
         self._observer: Final = Observer(self._cluster, world.history)
+        self._stored: Final = StoredState(self._cluster, world.history)
         self._operator: Final = Operator(self._cluster, world.history, world.kill_client)
         self._workloads: Final = [WORKLOADS[name](world) for name in schedule.workloads]
         self._looks = 0
@@ -121,7 +126,10 @@ class _Run:
         begin = self._world.now
         for workload in self._workloads:
             workload.start()
+        seconds = self._schedule.seconds
         for fault in self._schedule.plan.faults:
+            if plans.begin(fault) >= seconds:
+                continue
             self._cluster.scheduler.call_at(
                 begin + plans.begin(fault), partial(self._operator.carry_out, fault)
             )
@@ -156,6 +164,7 @@ class _Run:
             scheduler.run_until(_never, LOOK_SECONDS, _STEPS_MAX)
             self._operator.restart_ended()
             self._observer.look()
+            self._stored.look()
             self._looks += 1
             if self._looks % _LOOKS_PER_READ == 0:
                 self._observer.read_committed()

@@ -77,7 +77,7 @@ def draw(
     chosen = tuple(sorted(random.sample(list(workload_names), count)))
     random = SeededRandom(f"{seed}/settings")
     settings = {
-        "replica.lag.time.max.ms": random.choice(["3000", "10000", "30000"]),
+        "replica.lag.time.max.ms": random.choice(["2000", "4000", "30000"]),
         "log.segment.bytes": random.choice(["4096", "65536", "1073741824"]),
         "log.flush.interval.messages": random.choice(["1", "100", "9223372036854775807"]),
         "auto.leader.rebalance.enable": random.choice(["true", "false"]),

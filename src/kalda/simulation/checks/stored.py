@@ -1,0 +1,111 @@
+"""Compares brokers with the tree of the coordination server while a simulation runs: `StoredState`.
+
+What it checks:
+
+- a leader's in-sync replicas are those that its version of the partition's znode holds;
+- nothing is committed while fewer replicas than ``min.insync.replicas`` are in sync;
+- the session of a broker that has ended expires.
+"""
+
+from typing import Final
+
+from kalda.broker.replicas.partition import Partition
+from kalda.cluster import paths
+from kalda.cluster.schema import PartitionState, SchemaError, decode_partition_state, decode_topic
+from kalda.common.types import TopicPartition
+from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
+from kalda.simulation.history import History
+from kalda.zookeeper.server.data_tree import DataTree
+
+EXPIRY_SECONDS: Final = SESSION_TIMEOUT_MS / 1000 + 5
+"""A session expires at the next bucket behind its time-out, and its end is a write like others."""
+
+
+class StoredState:
+    """Looks at the coordination server's tree beside the brokers' state."""
+
+    def __init__(self, cluster: SimulatedCluster, history: History) -> None:
+        self._cluster: Final = cluster
+        self._history: Final = history
+        self._committed: Final[dict[TopicPartition, tuple[int, int, int, int]]] = {}
+        """Leader, version of the znode, count of in-sync replicas and high watermark at the last look."""
+        self._down_since: Final[dict[int, float]] = {}
+        """When each broker's process was seen as ended, while the coordination server ran all the time."""
+
+    def look(self) -> None:
+        """Compare once."""
+        tree = self._cluster.tree
+        self._look_at_sessions(tree)
+        for broker_id, server in self._cluster.servers.items():
+            if not self._cluster.is_serving(broker_id):
+                continue
+            for partition in list(server.services.replica_manager.partitions.values()):
+                if partition.is_leader and not partition.is_offline:
+                    self._look_at_commits(broker_id, partition)
+                    if tree is not None:
+                        self._compare(tree, broker_id, partition)
+
+    def _compare(self, tree: DataTree, broker_id: int, partition: Partition) -> None:
+        name = partition.topic_partition
+        node = tree.nodes.get(paths.partition_state(name))
+        if node is None or node.version != partition.partition_epoch:
+            return
+        stored = _decoded(name, node.data, node.version)
+        if stored is None or (stored.leader, stored.leader_epoch) != (broker_id, partition.leader_epoch):
+            return
+        if set(stored.isr) != set(partition.isr) and _is_same_topic(tree, partition):
+            self._history.violate(
+                "a leader uses the stored in-sync replicas",
+                f"{name} has {sorted(partition.isr)} on its leader {broker_id} and {sorted(stored.isr)} in "
+                f"version {node.version} of its znode",
+            )
+
+    def _look_at_commits(self, broker_id: int, partition: Partition) -> None:
+        name, log = partition.topic_partition, partition.log
+        wanted = min(log.config.min_insync_replicas, len(partition.replicas))
+        now = (broker_id, partition.partition_epoch, len(partition.isr), log.high_watermark)
+        before = self._committed.get(name)
+        self._committed[name] = now
+        # In one version of the znode, so that the replicas were the same all the time.
+        is_same = before is not None and before[:3] == now[:3]
+        if before is not None and is_same and len(partition.isr) < wanted and log.high_watermark > before[3]:
+            self._history.violate(
+                "nothing is committed with fewer replicas than min.insync.replicas",
+                f"{name} on {broker_id}: from {before[3]} to {log.high_watermark} with "
+                f"{list(partition.isr)} in sync, {wanted} are needed",
+            )
+
+    def _look_at_sessions(self, tree: DataTree | None) -> None:
+        zookeeper = self._cluster.zookeeper
+        is_up = tree is not None and zookeeper is not None and not zookeeper.has_ended
+        for broker_id, process in self._cluster.brokers.items():
+            if not is_up or not process.has_ended or (zookeeper is not None and zookeeper.loop.is_held):
+                self._down_since.pop(broker_id, None)
+                continue
+            since = self._down_since.setdefault(broker_id, self._history.now)
+            if self._history.now - since > EXPIRY_SECONDS:
+                assert tree is not None, "looked at above"
+                if paths.broker(broker_id) in tree.nodes:
+                    self._history.violate(
+                        "sessions expire",
+                        f"broker {broker_id} ended at {since:.1f} and is registered still",
+                    )
+
+
+def _decoded(name: TopicPartition, data: bytes | None, version: int) -> PartitionState | None:
+    try:
+        return decode_partition_state(name, data or b"", version)
+    except SchemaError:
+        return None
+
+
+def _is_same_topic(tree: DataTree, partition: Partition) -> bool:
+    """Whether the topic is the one that the leader has, and not one created again under its name."""
+    topic = partition.topic_partition.topic
+    node = tree.nodes.get(paths.topic(topic))
+    if node is None:
+        return False
+    try:
+        return decode_topic(topic, node.data or b"").topic_id == partition.topic_id
+    except SchemaError:
+        return False
