@@ -120,9 +120,9 @@ planted: install ## How soon the simulation finds each planted bug.
 	@$(BIN)/python -m tests.simulation.planted
 
 # Tests whose programs are missing are skipped, with a message.
-compat: install ## Tests with peers that need Maven, Go, npm or Prometheus, and Kalda's clients on Apache Kafka.
+compat: install ## Tests with peers that need Maven, Go, npm or Prometheus, and Kalda's clients in namespaces and on Apache Kafka.
 	@$(BIN)/pytest tests/compat
-	@$(BIN)/pytest tests/behaviour --targets apache-3.9.1,apache-4.1.0,apache-4.4.0
+	@$(BIN)/pytest tests/behaviour --targets namespace-1,namespace-3,apache-3.9.1,apache-4.1.0,apache-4.4.0
 
 # Build the documentation site in build/site. A broken link, a page outside the navigation, and a link to a function
 # that does not exist fail the build.

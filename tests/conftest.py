@@ -32,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--targets",
         default="kalda-1,kalda-3",
-        help="the clusters of tests/behaviour: kalda-1, kalda-3, apache-3.9.1, apache-4.1.0, apache-4.4.0",
+        help="the clusters of tests/behaviour: kalda-1, kalda-3, namespace-1, namespace-3, "
+        "apache-3.9.1, apache-4.1.0, apache-4.4.0",
     )
 
 

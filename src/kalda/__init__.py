@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ConfigSynonym,
     )
     from kalda.clients.admin.delegation_tokens import DelegationToken
+    from kalda.clients.admin.faults import BrokerFaults
     from kalda.clients.admin.groups import (
         ClassicGroupDescription,
         ConsumerGroupDescription,
@@ -204,6 +205,7 @@ __all__ = [
     "BrokerApiVersions",
     "BrokerConnectionError",
     "BrokerEndpoint",
+    "BrokerFaults",
     "BrokerResponseError",
     "BufferExhaustedError",
     "ClassicGroupDescription",
@@ -355,6 +357,7 @@ _MODULES: Final = {
     "BrokerApiVersions": "kalda.clients.admin.clusters",
     "BrokerConnectionError": "kalda.clients.errors",
     "BrokerEndpoint": "kalda.common.types",
+    "BrokerFaults": "kalda.clients.admin.faults",
     "BrokerResponseError": "kalda.clients.errors",
     "BufferExhaustedError": "kalda.clients.errors",
     "ClassicGroupDescription": "kalda.clients.admin.groups",

@@ -64,6 +64,10 @@ def _as_version(_context: click.Context, _option: click.Parameter, release: str 
     return () if release is None else (f"kalda.as.version={release}",)
 
 
+def _faults(_context: click.Context, _option: click.Parameter, file: Path | None) -> tuple[str, ...]:
+    return () if file is None else (f"kalda.faults.file={file.resolve()}",)
+
+
 _as_version_option = click.option(
     "--as-version",
     metavar="RELEASE",
@@ -144,6 +148,13 @@ def app(context: click.Context, log_level: LogLevel | None, log_format: LogForma
     "before the first broker starts.",
 )
 @_as_version_option
+@click.option(
+    "--faults",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    callback=_faults,
+    help="A plan of faults in YAML that is in force from the start, to test clients.",
+)
 @_set_options("server.properties")
 @click.pass_context
 def start(
@@ -155,6 +166,7 @@ def start(
     is_secure: bool,
     scram_users: Path | None,
     as_version: tuple[str, ...],
+    faults: tuple[str, ...],
     settings: tuple[str, ...],
     config: Path | None,
     log_level: LogLevel | None,
@@ -171,7 +183,7 @@ def start(
 
     if (port or 0) + brokers - 1 > 65535:
         _fail(f"--port={port} leaves no room for --brokers={brokers} ports up to 65535")
-    in_file, by_name = _properties(config, (*settings, *as_version))
+    in_file, by_name = _properties(config, (*settings, *as_version, *faults))
     secure = _secured(directory, in_file, by_name) if is_secure else None
     if secure is not None:
         in_file, config = secure.settings, secure.settings_file

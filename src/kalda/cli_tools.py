@@ -71,6 +71,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "delegation-tokens": ToolEntry(
         f"{_TOOLS}.delegation_tokens:delegation_tokens", "Create, list, renew and end delegation tokens."
     ),
+    "faults": ToolEntry(f"{_TOOLS}.faults:faults", "Show, set and clear the faults of a test cluster."),
     "features": ToolEntry(f"{_TOOLS}.features:features", "Describe, raise, lower and disable features."),
     "cluster": ToolEntry(
         f"{_TOOLS}.cluster:cluster", "Show brokers, versions and health; take a broker out."
@@ -130,6 +131,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "quotas",
         "delegation-tokens",
         "client-metrics",
+        "faults",
         "features",
         "reassign",
         "elect-leaders",

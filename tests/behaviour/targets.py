@@ -1,9 +1,12 @@
-"""The clusters that the behaviour suite runs against: Kalda with one and three brokers, and Apache Kafka.
+"""The clusters that the behaviour suite runs against: Kalda, a namespace of Kalda, and Apache Kafka.
 
 Clients reach each broker through a proxy, which is the broker's advertised listener, so that a test can cut
 the network without privileges.
 """
 
+import json
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +20,22 @@ from tests.behaviour.proxy import CuttableProxy
 KALDA: Final = ("kalda-1", "kalda-3")
 """What the gate runs against."""
 APACHE: Final = ("apache-3.9.1", "apache-4.1.0", "apache-4.4.0")
-TARGETS: Final = (*KALDA, *APACHE)
+NAMESPACE: Final = ("namespace-1", "namespace-3")
+"""A namespace of a cluster with one and with three brokers."""
+TARGETS: Final = (*KALDA, *NAMESPACE, *APACHE)
+
+_SETTINGS: Final = {
+    "offsets.topic.num.partitions": "8",
+    "transaction.state.log.num.partitions": "8",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "5000",
+}
+"""What Kalda's brokers have in common."""
 
 
 class Target(ABC):
@@ -109,17 +127,9 @@ class KaldaTarget(Target):
                 settings={
                     "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy}",
                     "offsets.topic.replication.factor": str(self.brokers),
-                    "offsets.topic.num.partitions": "8",
                     "transaction.state.log.replication.factor": str(self.brokers),
                     "transaction.state.log.min.isr": str(min(self.brokers, 2)),
-                    "transaction.state.log.num.partitions": "8",
-                    "group.initial.rebalance.delay.ms": "0",
-                    "group.min.session.timeout.ms": "1000",
-                    "group.consumer.min.session.timeout.ms": "1000",
-                    "group.consumer.session.timeout.ms": "6000",
-                    "group.consumer.min.heartbeat.interval.ms": "200",
-                    "group.consumer.heartbeat.interval.ms": "500",
-                    "replica.lag.time.max.ms": "5000",
+                    **_SETTINGS,
                 },
             )
             process.start_nowait()
@@ -140,6 +150,60 @@ class KaldaTarget(Target):
 
     def resume(self, broker: int) -> None:
         self._processes[broker].resume()
+
+
+class NamespaceTarget(Target):
+    """A namespace of an in-process cluster, which runs in another process than the tests."""
+
+    def __init__(self, brokers: int, directory: Path) -> None:
+        super().__init__(f"namespace-{brokers}", brokers)
+        self._directory: Final = directory
+        self._process: subprocess.Popen[str] | None = None
+
+    def _start(self) -> None:
+        proxies = free_ports(self.brokers)
+        process = self._process = subprocess.Popen(
+            [
+                sys.executable,
+                str(Path(__file__).with_name("namespace_cluster.py")),
+                str(self.brokers),
+                str(self._directory / "cluster"),
+                ",".join(map(str, proxies)),
+                json.dumps(_SETTINGS),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._stack.callback(self._end, process)
+        assert process.stdout is not None, "the process was started with a pipe"
+        for proxy, address in zip(proxies, process.stdout.readline().split(","), strict=True):
+            self._add_proxy(proxy, int(address.rpartition(":")[2]))
+
+    def kill(self, broker: int) -> None:
+        self._ask(f"kill {broker}")
+
+    def start_again(self, broker: int) -> None:
+        self._ask(f"start {broker}")
+
+    def pause(self, broker: int) -> None:
+        self._ask(f"pause {broker}")
+
+    def resume(self, broker: int) -> None:
+        self._ask(f"resume {broker}")
+
+    def _ask(self, command: str) -> None:
+        process = self._process
+        assert process is not None, "the target was not started"
+        assert process.stdin is not None, "the process was started with pipes"
+        assert process.stdout is not None, "the process was started with pipes"
+        process.stdin.write(f"{command}\n")
+        process.stdin.flush()
+        assert "done\n" == process.stdout.readline(), command
+
+    def _end(self, process: "subprocess.Popen[str]") -> None:
+        process.communicate(timeout=60)
+        assert 0 == process.returncode, "the cluster found something wrong, which it has logged"
 
 
 class ApacheTarget(Target):
@@ -204,6 +268,8 @@ def target_named(name: str, directory: Path) -> Target:
     kind, _, detail = name.partition("-")
     if kind == "kalda":
         return KaldaTarget(int(detail), directory)
+    if kind == "namespace":
+        return NamespaceTarget(int(detail), directory)
     if kind == "apache":
         return ApacheTarget(detail)
     raise ValueError(f"{name!r} is not a target; known are {', '.join(TARGETS)}")

@@ -186,7 +186,7 @@ pipelines:
 def test_every_field_of_a_batch_is_a_column_either_way(
     spark: "SparkSession", topics: "Topics", tmp_path: Path
 ) -> None:
-    """Whatever range or topic it comes in, and whatever the order of keys; a batch may show no column."""
+    """Whatever its name, its range or topic, and the order of keys; a batch may show no column."""
     topic, other = topics.create("shown", partitions=2), topics.create("shown")
     file = read_pipelines(WITHOUT_SCHEMA, topics.bootstrap, tmp_path, TOPIC=topic, OTHER=other)
     names = ("shown-direct", "shown-spark")
@@ -194,15 +194,15 @@ def test_every_field_of_a_batch_is_a_column_either_way(
     found = run_once(spark, file)
     assert [(2, 0), (2, 0)] == [(found[name].dlq, found[name].rows_out) for name in names]
 
-    topics.fill(topic, [b'{"id":1,"first":"Ada","last":"Lovelace"}'] * 2)
-    topics.fill(topic, [b'{"last":"Hopper","id":2.5,"first":"Grace"}', b"junk"], partition=1)
-    topics.fill(other, [b'{"user":{"name":"n"}}'])
+    topics.fill(topic, [b'{"id":1,"first-name":"Ada","last name":"Lovelace"}'] * 2)
+    topics.fill(topic, [b'{"last name":"Hopper","id":2.5,"first-name":"Grace"}', b"junk"], partition=1)
+    topics.fill(other, [b'{"user":{"na.me":"n"}}'])
     found = run_once(spark, file)
 
     assert [(1, 4), (1, 4)] == [(found[name].dlq, found[name].rows_out) for name in names]
-    ada = {"id": 1.0, "first": "Ada", "last": "Lovelace", "user": None}
-    grace = {"id": 2.5, "first": "Grace", "last": "Hopper", "user": None}
-    third = {"id": None, "first": None, "last": None, "user": {"name": "n"}}
+    ada = {"id": 1.0, "first-name": "Ada", "last name": "Lovelace", "user": None}
+    grace = {"id": 2.5, "first-name": "Grace", "last name": "Hopper", "user": None}
+    third = {"id": None, "first-name": None, "last name": None, "user": {"na.me": "n"}}
     expected = sorted(map(repr, [ada, ada, grace, third]))
     for name in names:
         assert expected == sorted(repr({key: row[key] for key in ada}) for row in rows_of(file, name))

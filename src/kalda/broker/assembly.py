@@ -155,7 +155,9 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
     transactions = build_transactions(context, cache, replicas, purgatories["produce"], internal_topics, ids)
     services = BrokerServices(
         access=context.access,
-        api_versions=advertised_versions(shows_metrics=config.metrics_port is not None),
+        api_versions=advertised_versions(
+            shows_metrics=config.metrics_port is not None, alters_faults=config.kalda_faults_api_enable
+        ),
         broker_id=context.broker_id,
         client_metrics=build_client_metrics(
             config, context.config_store, clock, context.runtime.random, context.metrics

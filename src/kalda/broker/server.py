@@ -42,6 +42,8 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
+from kalda.common.types import TopicPartition
+from kalda.faults import FaultPlan
 from kalda.faults.state import Faults
 from kalda.net.frame_filters import FrameFilter
 from kalda.net.peer.dialer import Dialer, TcpDialer
@@ -85,11 +87,14 @@ class BrokerServer:
         runtime: Runtime,
         dialer: Dialer | None = None,
         faults: Faults | None = None,
+        owns_process: bool = False,
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given.
 
-        `faults` are those of `set_faults` from the start on.
+        `faults` are those of `set_faults` from the start on. With `owns_process` a plan of faults may end the
+        process.
         """
+        self._owns_process: Final = owns_process
         self._faults = faults
         self._config: Final = config
         self._dialer: Final = dialer if dialer is not None else TcpDialer(runtime.network)
@@ -146,6 +151,41 @@ class BrokerServer:
         names = PlainNames(self.services.metadata_cache, prefix)
         return FaultFilter(faults, HANDLERS, broker_id=self.services.broker_id, names=names)
 
+    def leads(self, topic: str, partition: int) -> bool:
+        """Return whether this broker leads a partition."""
+        hosted = self.services.replica_manager.partitions.get(TopicPartition(topic, partition))
+        return hosted is not None and hosted.is_leader
+
+    def is_controller(self) -> bool:
+        """Return whether this broker is the controller."""
+        return self.services.controller.is_active
+
+    def _begin_planned_faults(self, parts: BrokerParts) -> None:
+        """Put the plan of the settings in force, and let requests replace it where the settings allow that.
+
+        Raises:
+            BrokerStartError: the plan cannot be read or is not valid.
+        """
+        config, runtime = self._config, self._runtime
+        file = config.kalda_faults_file
+        if file is None and not config.kalda_faults_api_enable:
+            return
+        # Imported only when needed: few brokers have faults.
+        from kalda.broker.requests.fault_control import FaultControl, fault_handler
+
+        services = parts.services
+        control = FaultControl(
+            self, services.broker_id, runtime.clock, runtime.random, may_end=self._owns_process
+        )
+        if config.kalda_faults_api_enable:
+            parts.dispatcher.add_handler(fault_handler(control), services, parts.context.metrics)
+        if file is not None:
+            try:
+                control.begin(FaultPlan.from_yaml(runtime.file_system.read(file).decode()))
+            except (OSError, ValueError) as error:
+                raise BrokerStartError(f"kalda.faults.file={file}: {error}") from None
+            logger.warning("the broker has faults on purpose: %s", control.plan)
+
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
 
@@ -166,6 +206,7 @@ class BrokerServer:
         parts = self._parts = assemble(context, tasks)
         if self._faults is not None:
             self.set_faults(self._faults)
+        self._begin_planned_faults(parts)
         undo.push_async_callback(self._undo_assembly, parts)
         try:
             await parts.listeners.bind()

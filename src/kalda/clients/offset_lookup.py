@@ -1,6 +1,6 @@
 """Groups ListOffsets and OffsetForLeaderEpoch requests by leader, and reads the responses. Sans-IO."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -117,11 +117,13 @@ def list_offsets_request(
     return ListOffsetsRequest(replica_id=CONSUMER_REPLICA_ID, isolation_level=isolation, topics=topics)
 
 
-def read_list_offsets(response: ListOffsetsResponse, into: Offsets) -> None:
-    """Add what a response says."""
+def read_list_offsets(response: ListOffsetsResponse, into: Offsets, asked: Container[TopicPartition]) -> None:
+    """Add what a response says of the partitions that were asked for."""
     for topic in response.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
+            if partition not in asked:
+                continue
             code = ErrorCode.of(each.error_code)
             if code == ErrorCode.NONE:
                 epoch = None if each.leader_epoch < 0 else each.leader_epoch
@@ -154,12 +156,14 @@ def epochs_request(positions: Mapping[TopicPartition, FetchPosition]) -> OffsetF
     return OffsetForLeaderEpochRequest(replica_id=CONSUMER_REPLICA_ID, topics=topics)
 
 
-def read_epochs(response: OffsetForLeaderEpochResponse) -> EpochEnds:
-    """Return the ends of epochs in a response, and its errors."""
+def read_epochs(response: OffsetForLeaderEpochResponse, asked: Container[TopicPartition]) -> EpochEnds:
+    """Return the ends of epochs of the partitions that were asked for, and their errors."""
     ends = EpochEnds()
     for topic in response.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.topic, each.partition)
+            if partition not in asked:
+                continue
             code = ErrorCode.of(each.error_code)
             if code == ErrorCode.NONE:
                 ends.ends[partition] = each.leader_epoch, each.end_offset

@@ -85,6 +85,7 @@ class ApiKey(IntEnum):
     # Kalda's own, far above Apache's range: only clients that name themselves `kalda` learn of them.
     ACQUIRE_READ_LEASE = 20_000
     RELEASE_READ_LEASE = 20_001
+    ALTER_FAULTS = 20_010
 
     @property
     def title(self) -> str:

@@ -52,6 +52,8 @@ class CsvDecoder:
         self._escape: Final = _sign(spec, "escape", "")
         self._null: Final = spec.options.get("null_value", "")
         self._double_quote: Final = spec.boolean("double_quote", True)
+        self._takes_empty: Final = len(declared) == 1 and not self._null
+        """Whether an empty value is a line: of one column that is null."""
         self._last_line: Final = b"\n" + self._delimiter.join([self._null] * len(declared)).encode() + b"\n"
 
     def schema(self) -> pa.Schema:
@@ -123,10 +125,10 @@ class CsvDecoder:
             line = values[0].as_py().removesuffix(b"\n").removesuffix(b"\r")
             if b"\n" in line or b"\r" in line:
                 raise BadValueError(MALFORMED, "the value has several lines; one line of CSV is expected")
-            if not line:
+            if not line and not self._takes_empty:
                 raise BadValueError(MALFORMED, "the value is empty; one line of CSV is expected")
             return bytes(line) + self._last_line
-        if not np.all(np.asarray(pc.binary_length(values))):
+        if not self._takes_empty and not np.all(np.asarray(pc.binary_length(values))):
             raise BadValueError(MALFORMED, "the value is empty; one line of CSV is expected")
         whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
         joined: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()

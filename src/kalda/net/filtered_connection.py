@@ -342,7 +342,7 @@ class FilteringConnection(Connection):
         ticket = exchange.ticket
         if ticket is not None:
             super().reply(ticket, reply)
-        elif reply:
+        elif reply is not NO_REPLY:
             if self._outstanding:
                 self._hold(Ticket(), reply)
             else:

@@ -23,6 +23,25 @@ class Clock(Protocol):
         ...
 
 
+class OffsetClock:
+    """Another clock, with a wall clock that may be wrong."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.offset_ms = 0
+        """How far the wall clock is ahead; below 0, behind."""
+        # No method, whose frame every request would pay for.
+        self.monotonic = clock.monotonic
+
+    def time_ms(self) -> int:
+        """Return wall-clock milliseconds with the offset."""
+        return max(self._clock.time_ms() + self.offset_ms, 0)
+
+    def time_ns(self) -> int:
+        """Return wall-clock nanoseconds with the offset."""
+        return self._clock.time_ns() + self.offset_ms * 1_000_000
+
+
 class ManualClock:
     """A clock that moves only in `advance` and `jump`; `advance` moves both readings together."""
 

@@ -13,10 +13,22 @@ from kalda.simulation.cluster import SimulatedCluster
 from kalda.simulation.operator import Operator
 from kalda.simulation.schedule import BROKERS, Outcome, Schedule
 from kalda.simulation.scheduler import StepsExceededError
+from kalda.simulation.workloads.cleaning import Cleaning
+from kalda.simulation.workloads.coordination import Registers
+from kalda.simulation.workloads.exactly_once import Billing
+from kalda.simulation.workloads.groups import Readers
 from kalda.simulation.workloads.produce import CountingProducers
+from kalda.simulation.workloads.transactions import Ledgers
 from kalda.simulation.world import Workload, World
 
-WORKLOADS: Final[dict[str, Callable[[World], Workload]]] = {"produce": CountingProducers}
+WORKLOADS: Final[dict[str, Callable[[World], Workload]]] = {
+    "cleaning": Cleaning,
+    "coordination": Registers,
+    "exactly-once": Billing,
+    "groups": Readers,
+    "produce": CountingProducers,
+    "transactions": Ledgers,
+}
 """The workloads by name."""
 
 START_SECONDS: Final = 60.0

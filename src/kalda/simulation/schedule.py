@@ -83,6 +83,15 @@ def draw(
         "leader.imbalance.check.interval.seconds": "7",
         "replica.fetch.wait.max.ms": "500",
         "min.insync.replicas": "2",
+        "log.cleaner.backoff.ms": "2000",
+        "log.initial.task.delay.ms": "1000",
+        "log.retention.check.interval.ms": "3000",
+        "group.consumer.heartbeat.interval.ms": "2000",
+        "group.consumer.min.heartbeat.interval.ms": "2000",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.session.timeout.ms": "6000",
+        "transaction.two.phase.commit.enable": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
     if plan is None:
         random = SeededRandom(f"{seed}/plan")

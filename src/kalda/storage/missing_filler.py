@@ -39,9 +39,12 @@ class GapFiller:
     def __init__(self, log: UnifiedLog, resources: LogResources, gap: OffsetRange) -> None:
         self._log: Final = log
         self._resources: Final = resources
+        self._first: Final = gap.first
         self._end: Final = gap.end
         self._segment: LogSegment | None = None
         self._has_markers = False
+        self._has_transactions = False
+        """Whether any record of the gap belongs to a transaction."""
         self.next_offset = gap.first
         """The first offset that is still missing."""
         epochs = log.leader_epochs
@@ -99,6 +102,7 @@ class GapFiller:
                     batch, header.size, header.last_offset, header.max_timestamp, header.last_offset
                 )
                 self._has_markers |= header.is_control
+                self._has_transactions |= header.is_transactional
                 self.next_offset = header.next_offset
         except OSError as error:
             raise self._storage_error(error) from error
@@ -212,6 +216,8 @@ class GapFiller:
                 logger.warning(
                     "%s: aborted transactions are listed twice: %s", log.topic_partition, error_text(error)
                 )
+        if self.next_offset >= self._end and self._has_transactions:
+            log.replay_transactions(self._first, self._end)
 
     def _keep_aborts(self, segment: LogSegment) -> None:
         """Copy the entries that recovery kept of aborted transactions whose markers are still missing."""

@@ -1,6 +1,5 @@
 """Keeps the state of one producer in one log: its epoch, its last five batches, its open transaction."""
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -55,8 +54,10 @@ class ProducerStateEntry:
     last_timestamp: int = NO_TIMESTAMP
     current_transaction_first_offset: int = NO_TRANSACTION
     """First offset of the open transaction, -1 without one."""
-    batches: deque[BatchMetadata] = field(init=False, default_factory=lambda: deque(maxlen=BATCHES_MAX))
-    """The last batches of the current epoch, oldest first."""
+    batches: list[BatchMetadata] = field(init=False, default_factory=list)
+    """The last batches of the current epoch, oldest first. A `deque` takes 0.6 KB, and a client may make as
+    many producers as it likes.
+    """
 
     @property
     def last_sequence(self) -> int:
@@ -112,5 +113,7 @@ class ProducerStateEntry:
         """Record an appended batch."""
         if epoch != self.producer_epoch:
             self.set_epoch(epoch)
+        if len(self.batches) == BATCHES_MAX:
+            del self.batches[0]
         self.batches.append(BatchMetadata(last_sequence, last_offset, offset_delta, timestamp))
         self.last_timestamp = timestamp

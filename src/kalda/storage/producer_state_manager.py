@@ -14,8 +14,10 @@ import os
 from bisect import insort
 from collections.abc import Callable, Iterable
 from enum import Enum
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
+from kalda.common.log_limiter import LogLimiter
 from kalda.common.types import TopicPartition
 from kalda.records.batch import (
     NO_PRODUCER_EPOCH,
@@ -48,6 +50,14 @@ from kalda.storage.producer_state_entry import (
 from kalda.storage.transaction_index import AbortedTransaction
 
 logger: Final = logging.getLogger(__name__)
+
+_limiter: Final = LogLimiter(logger)
+
+PRODUCERS_MAX: Final = 50_000
+"""Producers of one log. A client may use any producer id, with one batch of 70 bytes for each; each takes
+0.7 KB of memory for a day, and a snapshot of so many holds the event loop for 20 ms."""
+
+_REMOVED_AT_ONCE: Final = PRODUCERS_MAX // 16
 
 
 class AppendOrigin(Enum):
@@ -243,6 +253,8 @@ class ProducerStateManager:
         producer_id = header.producer_id
         entry = self.producers.get(producer_id)
         if entry is None:
+            if len(self.producers) >= PRODUCERS_MAX:
+                self._remove_longest_idle()
             entry = self.producers[producer_id] = ProducerStateEntry(producer_id)
         entry.add_batch(
             header.producer_epoch,
@@ -303,6 +315,25 @@ class ProducerStateManager:
             del self.producers[producer_id]
         return len(expired)
 
+    def _remove_longest_idle(self) -> None:
+        """Remove producers before they expire, those whose last batch is furthest behind.
+
+        Such a producer may write on with any sequence number, as if it had expired.
+        """
+        idle = (e for e in self.producers.values() if e.current_transaction_first_offset == NO_TRANSACTION)
+        removed = nsmallest(_REMOVED_AT_ONCE, idle, key=lambda entry: entry.last_data_offset)
+        for entry in removed:
+            del self.producers[entry.producer_id]
+        _limiter.log(
+            logging.WARNING,
+            "%s has %d producers; %d of them, which have not written for longest, are forgotten before "
+            "`producer.id.expiration.ms` is over",
+            self._topic_partition,
+            PRODUCERS_MAX,
+            len(removed),
+            source=str(self._topic_partition),
+        )
+
     def take_snapshot(self) -> str | None:
         """Write a snapshot at `end_offset` unless there is one; return its path, for a later sync.
 
@@ -354,6 +385,17 @@ class ProducerStateManager:
             self.end_offset = self.snapshot_offset = offset
             return
         self.end_offset = self.snapshot_offset = first_offset
+
+    def rewind(self, first_offset: int, offset: int, now_ms: int) -> None:
+        """Load the last snapshot in [first_offset, offset], although the state is that of a later offset.
+
+        Appends that wait for a verification stay registered. The caller replays the batches from `end_offset`
+        on.
+        """
+        verifications = self._verifications
+        self.end_offset = -1
+        self.truncate_and_load(first_offset, offset, now_ms)
+        self._verifications = verifications
 
     def reset(self, offset: int) -> None:
         """Clear the state and the snapshots, as for an empty log at `offset`."""

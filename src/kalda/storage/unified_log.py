@@ -41,7 +41,11 @@ from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo
 from kalda.storage.log_validator import LogValidator, Prepared, WritableBuffer
 from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state_manager import AppendOrigin, ProducerStateManager
-from kalda.storage.producer_state_rebuild import rebuild_producer_state, update_producers
+from kalda.storage.producer_state_rebuild import (
+    rebuild_producer_state,
+    replay_batches,
+    update_producers,
+)
 
 # The types in a log's signatures, so that callers import one module.
 __all__ = ["FetchDataInfo", "FetchIsolation", "LogAppendInfo", "TimestampAndOffset", "UnifiedLog"]
@@ -507,6 +511,31 @@ class UnifiedLog:
             self._resources.cleaner.on_truncation(self.topic_partition, segment.base_offset)
         self.missing.remove(segment.base_offset, end_offset)
         self._local.insert(segment, end_offset)
+        self._check()
+
+    def replay_transactions(self, first: int, end: int) -> None:
+        """Rebuild producers and aborted transactions from `first` on, after the gap [first, end) was filled.
+
+        What is behind the gap was replayed without its records: there a transaction that the gap ends seemed
+        to be open, and one that the gap begins seemed to begin later or with an earlier transaction's offset.
+
+        Raises `OSError`: the disk failed.
+        """
+        log_end_offset, state = self.log_end_offset, self.producer_state
+        behind = [segment.transaction_index for segment in self.segments if segment.base_offset >= end]
+        kept = [
+            (index, aborted)
+            for index in behind
+            for aborted in index.entries()
+            if self.missing.holds(aborted.last_offset)
+        ]
+        for index in behind:
+            index.remove_between(end, log_end_offset)
+        state.rewind(self.segments[0].base_offset, first, self._resources.clock.time_ms())
+        replay_batches(state, self.segments, log_end_offset)
+        for index, aborted in kept:
+            index.append(aborted)
+        state.on_high_watermark(self.high_watermark)
         self._check()
 
     def update_config(self, config: LogConfig) -> None:

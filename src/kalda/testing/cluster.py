@@ -302,17 +302,26 @@ class Cluster(ClientConfigs):
 
     # Operations.
 
-    def namespace(self, name: str | None = None) -> Namespace:
+    def namespace(
+        self,
+        name: str | None = None,
+        *,
+        faults: "str | Fault | FaultPlan | Iterable[str | Fault] | None" = None,
+    ) -> Namespace:
         """Open a namespace: names of its own for a test that shares the cluster with others.
 
         Args:
             name: 1 to 32 letters of ASCII and digits; without it the namespace gets a number.
+            faults: Faults of the requests of its clients alone, as `apply_faults` takes them; topics and
+                groups have their plain names.
 
         Raises:
+            FaultError: a fault is not valid, or one of brokers or links (a `ValueError`).
             ValueError: the name is not allowed, or a namespace with this name is open.
             ClusterError: a broker could not open a port, or no broker runs.
         """
-        return self._namespaces.open(name, self.secured)
+        plan = None if faults is None else FaultPlan.parse(faults)
+        return self._namespaces.open(name, self.secured, plan)
 
     def wait_namespaces_removed(self) -> None:
         """Return when everything that closed namespaces had was removed from the cluster."""

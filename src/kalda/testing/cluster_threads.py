@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from kalda.broker.server import BrokerServer
-from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.faults.state import Faults
+from kalda.runtime.clock import OffsetClock
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.event_loop import new_event_loop
@@ -222,7 +222,7 @@ class BrokerThread(MemberThread):
     ) -> None:
         super().__init__(f"broker-{config.broker_id}")
         self._faults = faults
-        self._clock: Final = _JumpingClock()
+        self._clock: Final = OffsetClock(SystemClock())
         self._config: Final = config
         self._zookeeper: Final = zookeeper
         self._endpoint: Final[Endpoint] = network.endpoint(config.broker_id)
@@ -326,21 +326,6 @@ class BrokerThread(MemberThread):
     def _open_gate(self) -> None:
         self._endpoint.release()
         super()._open_gate()
-
-
-class _JumpingClock(SystemClock):
-    """The machine's clocks, with a wall clock that may be wrong."""
-
-    def __init__(self) -> None:
-        self.offset_ms = 0
-
-    @override
-    def time_ms(self) -> int:
-        return max(super().time_ms() + self.offset_ms, 0)
-
-    @override
-    def time_ns(self) -> int:
-        return super().time_ns() + self.offset_ms * 1_000_000
 
 
 class CoordinatorThread(MemberThread):

@@ -16,6 +16,9 @@ from kalda.broker.server import BrokerServer
 from kalda.cluster.schema import ListenerEndpoint
 from kalda.common.overriding import override
 from kalda.common.public import public_in
+from kalda.faults import Fault, FaultError, FaultPlan
+from kalda.protocol.namespaces import namespace as stored
+from kalda.testing.cluster_faults import SharedFaultState
 from kalda.testing.cluster_threads import BrokerThread, ClusterError
 from kalda.testing.security import ClientConfigs, SecuredCluster
 
@@ -100,18 +103,31 @@ class Namespaces:
         self._numbers: Final = itertools.count(1)
         self._open: Final[dict[str, dict[int, ListenerEndpoint]]] = {}
         """By name, the endpoint of each broker, those that are down included."""
+        self._faults: Final[dict[str, SharedFaultState]] = {}
+        """By name, the faults of requests of those namespaces that have some."""
+        self.advertise: Callable[[int, ListenerEndpoint], ListenerEndpoint] = lambda _, endpoint: endpoint
+        """Returns the address that clients get for a broker's endpoint; a test may put a proxy between."""
         self._removals: Final[queue.Queue[str | None]] = queue.Queue(_REMOVALS_MAX)
         self._remover: threading.Thread | None = None
         self._is_ended = False
 
-    def open(self, name: str | None, secured: SecuredCluster | None) -> Namespace:
+    def open(self, name: str | None, secured: SecuredCluster | None, plan: FaultPlan | None) -> Namespace:
         """Open a namespace on all brokers that serve; without a name it gets a number.
 
         Raises:
+            FaultError: the plan has faults of brokers or links, which all namespaces share.
             ValueError: the name is wrong or in use.
             ClusterError: a broker could not open a port, or no broker serves.
         """
+        others: tuple[Fault, ...] = () if plan is None else (*plan.broker_faults, *plan.link_faults)
+        if others:
+            raise FaultError(
+                f"{FaultPlan(others)}: a namespace has faults of requests only; those of brokers and links "
+                "are the cluster's (`Cluster.apply_faults`)"
+            )
         with self._lock:
+            # A cluster may be entered again.
+            self._is_ended = False
             if name is None:
                 name = next(str(each) for each in self._numbers if str(each) not in self._open)
             if name in self._open:
@@ -120,11 +136,14 @@ class Namespaces:
             if not serving:
                 raise ClusterError("no broker serves, so no namespace can be opened")
             self._open[name] = {}
+            if plan is not None and plan.request_faults:
+                self._faults[name] = SharedFaultState(plan)
             try:
                 self._open_on(serving, name)
             except BaseException:
                 self._close_on(serving, name)
                 del self._open[name]
+                self._faults.pop(name, None)
                 raise
             endpoints = self._open[name]
 
@@ -142,6 +161,7 @@ class Namespaces:
                 return
             self._close_on(self._serving(), name)
             del self._open[name]
+            self._faults.pop(name, None)
             if self._remover is None:
                 self._remover = threading.Thread(
                     target=self._remove_closed, name="kalda-namespaces", daemon=True
@@ -175,7 +195,9 @@ class Namespaces:
         """Remove nothing more: the cluster ends, and with it all that it has."""
         with self._lock:
             self._is_ended = True
-            remover = self._remover
+            self._open.clear()
+            self._faults.clear()
+            remover, self._remover = self._remover, None
         if remover is None:
             return
         with suppress(queue.Empty):
@@ -188,13 +210,15 @@ class Namespaces:
     # Listeners.
 
     def _open_on(self, threads: Mapping[int, BrokerThread], name: str) -> None:
-        known = self._open[name]
+        known, faults = self._open[name], self._faults.get(name)
 
         async def open_one(server: BrokerServer) -> ListenerEndpoint:
             broker_id = server.services.broker_id
-            endpoint = await server.namespaces.open(name, known[broker_id].port if broker_id in known else 0)
+            port = known[broker_id].port if broker_id in known else 0
+            outer = [] if faults is None else [server.fault_filter(faults, stored.Namespace(name).prefix)]
+            endpoint = await server.namespaces.open(name, port, outer=outer)
             if is_alone:
-                server.namespaces.announce(name, {broker_id: endpoint})
+                server.namespaces.announce(name, {broker_id: self.advertise(broker_id, endpoint)})
             return endpoint
 
         # One broker alone has all there is to announce.
@@ -204,7 +228,9 @@ class Namespaces:
             self._announce(name)
 
     def _announce(self, name: str) -> None:
-        endpoints = dict(self._open[name])
+        endpoints = {
+            broker_id: self.advertise(broker_id, each) for broker_id, each in self._open[name].items()
+        }
 
         async def announce(server: BrokerServer) -> None:
             if name in server.namespaces.names:

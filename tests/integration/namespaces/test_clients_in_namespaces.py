@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, Literal
 
 import aiokafka
@@ -228,3 +229,34 @@ def test_aiokafka(spaces: tuple[Namespace, Namespace]) -> None:
         }
 
     in_both(spaces, lambda bootstrap, mark: asyncio.run(run(bootstrap, mark)))
+
+
+def test_members_of_both_protocols_share_a_group(cluster: Cluster) -> None:
+    """The broker reads the topics of a classic member, assigns them, and writes them into its assignment."""
+    with cluster.namespace() as space:
+        with Admin(bootstrap_servers=space.bootstrap) as admin:
+            admin.create_topics([NewTopic("orders", partitions=4)]).raise_for_errors()
+        consumers = []
+        for protocol in ("consumer", "classic"):
+            config = {
+                "bootstrap.servers": space.bootstrap,
+                "group.id": "readers",
+                "group.protocol": protocol,
+                **({"session.timeout.ms": 45000} if protocol == "classic" else {}),
+            }
+            consumers.append(confluent_kafka.Consumer(config))
+            consumers[-1].subscribe(["orders"])
+            deadline = time.monotonic() + SECONDS
+            while not consumers[-1].assignment() and time.monotonic() < deadline:
+                for consumer in consumers:
+                    consumer.poll(0.1)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            for consumer in consumers:
+                consumer.poll(0.1)
+            assigned = [sorted((p.topic, p.partition) for p in each.assignment()) for each in consumers]
+            if [2, 2] == [len(each) for each in assigned]:
+                break
+        assert [("orders", number) for number in range(4)] == sorted(chain(*assigned))
+        for consumer in consumers:
+            consumer.close()

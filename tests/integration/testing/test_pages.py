@@ -15,14 +15,18 @@ OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "kalda", "-p", "asyncio", "-p",
 """Only the plug-ins that the pages need: those of this project's own tests change how tests run."""
 
 
-def run_page(page: str, directory: Path, *options: str) -> str:
-    """Write the files of a page into a directory, run their tests, and return what pytest printed."""
+def run_page(page: str, directory: Path, *options: str, packages: Path | None = None) -> str:
+    """Write the files of a page into a directory, run their tests, and return what pytest printed.
+
+    `packages` is a directory of libraries that the page needs beside those of this environment.
+    """
     for path, code in FILE.findall((DOCS / page).read_text()):
         (directory / path).write_text(code)
+    python_path = os.pathsep.join(map(str, [directory, *([] if packages is None else [packages])]))
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *OPTIONS, *options],
         cwd=directory,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(directory)},
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": python_path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -38,6 +42,11 @@ def run_page(page: str, directory: Path, *options: str) -> str:
     [
         ("tutorial/test-with-pytest.md", 10),
         ("how-to/use-in-pytest.md", 3),
+        ("how-to/test/confluent-kafka.md", 3),
+        ("how-to/test/aiokafka.md", 1),
+        ("how-to/test/kafka-python.md", 3),
+        ("how-to/test/celery.md", 1),
+        ("how-to/test/coming-from-testcontainers.md", 1),
     ],
 )
 def test_the_tests_of_a_page_pass(page: str, passed: int, tmp_path: Path) -> None:

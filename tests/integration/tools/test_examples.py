@@ -63,7 +63,8 @@ def test_the_examples_of_commands_that_need_more_than_a_broker_have_tests_of_the
 
 def test_the_examples_run(tmp_path: Path) -> None:
     """In their order, which is the life of a topic."""
-    with KaldaProcess(tmp_path / "kalda-data") as broker:
+    settings = {"kalda.faults.api.enable": "true"}
+    with KaldaProcess(tmp_path / "kalda-data", settings=settings) as broker:
         failed = []
         environment = {"KALDA_BOOTSTRAP_SERVER": broker.bootstrap}
         for path, lines in EXAMPLES.items():

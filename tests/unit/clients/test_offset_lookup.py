@@ -66,6 +66,10 @@ def test_responses_are_found_stale_or_failed() -> None:
         (3, ErrorCode.OFFSET_NOT_AVAILABLE, -1),
         (4, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1),
         (5, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1),
+        # Partitions that nobody asked for.
+        (6, ErrorCode.NONE, 7),
+        (7, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+        (8, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1),
     ]
     partitions = [
         ListOffsetsPartitionResponse(
@@ -74,10 +78,10 @@ def test_responses_are_found_stale_or_failed() -> None:
         for number, code, offset in outcomes
     ]
     found = Offsets()
-    read_list_offsets(
-        ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=partitions)]), found
-    )
     names = [TopicPartition("t", number) for number in range(6)]
+    read_list_offsets(
+        ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=partitions)]), found, names
+    )
     assert {names[0]: OffsetAndTimestamp(7, 1_000, 3), names[1]: None, names[5]: None} == found.found
     assert [names[2], names[3]] == found.stale
     assert {names[4]: ErrorCode.TOPIC_AUTHORIZATION_FAILED} == found.failed
@@ -101,13 +105,18 @@ def test_ends_of_epochs_are_read() -> None:
         (0, ErrorCode.NONE, 4, 20),
         (1, ErrorCode.FENCED_LEADER_EPOCH, -1, -1),
         (2, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1),
+        # Partitions that nobody asked for.
+        (3, ErrorCode.NONE, 4, 20),
+        (4, ErrorCode.FENCED_LEADER_EPOCH, -1, -1),
+        (5, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1),
     ]
     partitions = [
         EpochEndOffset(partition=number, error_code=code, leader_epoch=epoch, end_offset=end)
         for number, code, epoch, end in outcomes
     ]
     ends = read_epochs(
-        OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=partitions)])
+        OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult(topic="t", partitions=partitions)]),
+        [TopicPartition("t", number) for number in range(3)],
     )
     assert {TopicPartition("t", 0): (4, 20)} == ends.ends
     assert [TopicPartition("t", 1)] == ends.stale

@@ -303,10 +303,12 @@ def test_timers_of_one_tick_may_cancel_and_replace_each_other(
     assert "" == caplog.text
 
 
-def test_a_timer_whose_append_is_refused_tries_again(bench: Bench) -> None:
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_timer_whose_append_is_refused_tries_again(bench: Bench, code: ErrorCode) -> None:
+    """Also when the disk was full for a while: a member whose session ended then must not stay for ever."""
     shard = bench.lead()
     assert shard.context is not None
-    bench.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    bench.log.append_error = code
     shard.context.schedule("t", 10, lambda: Result((record("a", "1"),), None))
     bench.loop.advance(20)
     assert {} == shard.table

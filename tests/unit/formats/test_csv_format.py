@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder
+from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder, open_encoder
 
 
 def decode(values: Sequence[bytes | None], schema: str, **options: str) -> Decoded:
@@ -136,7 +136,7 @@ def test_a_byte_order_mark_is_left_out_wherever_its_value_stands() -> None:
 
     decoded = decode([mark + b"a", b"b", mark + mark + b"c", mark], "s string")
 
-    assert [{"s": "a"}, {"s": "b"}, {"s": "c"}, None] == decoded.columns.to_pylist()
+    assert [{"s": "a"}, {"s": "b"}, {"s": "c"}, {"s": None}] == decoded.columns.to_pylist()
 
 
 def test_whole_numbers_may_have_a_plus() -> None:
@@ -152,3 +152,22 @@ def test_whole_numbers_may_have_a_plus() -> None:
     assert [(1, 2, "+x"), (7, -128, None), (5, 0, None), (None, None, None)] == [
         tuple(row.values()) for row in decoded.columns.to_pylist() if row is not None
     ]
+
+
+def test_an_empty_value_is_the_null_of_one_column() -> None:
+    """It is what the encoder writes for such a row; of more columns it is no line."""
+    rows = pa.array([{"a": None}, {"a": 1}, {"a": None}], pa.struct([("a", pa.int64())]))
+    spec = FormatSpec("csv", "a bigint", None, {})
+    written = open_encoder(spec, pa.schema(list(rows.type))).encode(rows)
+
+    assert [b"", b"1", b""] == written.to_pylist()
+    decoded = open_decoder(spec).decode(written)
+    assert () == decoded.errors
+    assert rows.to_pylist() == decoded.columns.to_pylist()
+    for other in (
+        FormatSpec("csv", "a bigint, b int"),
+        FormatSpec("csv", "a int", None, {"null_value": "-"}),
+    ):
+        assert [0] == [each.row for each in open_decoder(other).decode(pa.array([b""])).errors]
+    (failure,) = open_decoder(FormatSpec("csv", "a bigint NOT NULL")).decode(pa.array([b""])).errors
+    assert "NullField" == failure.error_class

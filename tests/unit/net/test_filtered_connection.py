@@ -356,6 +356,10 @@ def test_truncated_response_at_once(serve: Make) -> None:
     server.send(request(2), request(3))
     assert answer(2, b"ok")[:5] == server.take_sent()
     assert server.connection.is_closed
+    nothing = serve(Scripted({}, {1: Truncate(0)}))
+    nothing.send(request(1))
+    assert b"" == nothing.take_sent()
+    assert nothing.connection.is_closed
     other = serve(Scripted({}, {1: DelayResponse(1, Truncate(0))}))
     other.send(request(1))
     other.fire()

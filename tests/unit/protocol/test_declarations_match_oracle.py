@@ -38,6 +38,8 @@ ORACLE_NAME = "Apache's schemas" if ORACLE is APACHE else "kafka-python's schema
 NEWER_THAN_ANY_ORACLE = {
     ("AcquireReadLeaseRequest", 0),
     ("AcquireReadLeaseResponse", 0),
+    ("AlterFaultsRequest", 0),
+    ("AlterFaultsResponse", 0),
     ("DeleteGroupsRequest", 3),
     ("DeleteGroupsResponse", 3),
     ("ReleaseReadLeaseRequest", 0),

@@ -219,3 +219,25 @@ def test_a_long_name_is_cut_only_where_a_prefix_may_end() -> None:
     rules.set(ResourcePattern(TOPIC, "xx", PREFIXED), [])
     assert not rules.allows("User:alice", "10.0.0.1", READ, TOPIC, name)
     assert 3 == name.cuts
+
+
+def test_users_of_an_open_namespace_have_a_wildcard_of_their_own() -> None:
+    """An ACL for all users of a namespace is none for others, and a closed namespace has no such users."""
+    made = rules(("orders", LITERAL, entry(principal="User:ns-7-*")))
+    assert not may(made, user="ns-7-alice")
+    made.namespaces.add("ns-7-")
+    assert may(made, user="ns-7-alice")
+    assert not may(made, user="ns-8-alice")
+    assert not may(made, user="alice")
+    assert made.allows_any("User:ns-7-alice", "10.0.0.1", READ, TOPIC)
+    assert not made.allows_any("User:ns-8-alice", "10.0.0.1", READ, TOPIC)
+
+
+def test_a_super_user_is_one_in_an_open_namespace() -> None:
+    """The names of others that look like those of a namespace are no super users."""
+    made = rules()
+    assert not may(made, user="ns-7-admin")
+    made.namespaces.add("ns-7-")
+    assert may(made, user="ns-7-admin")
+    assert not may(made, user="ns-8-admin")
+    assert not may(made, user="ns-7-alice")

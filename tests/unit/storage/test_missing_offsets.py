@@ -7,6 +7,7 @@ import pytest
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
 from kalda.storage.errors import RecordsMissingError, UnexpectedAppendOffsetError
+from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE
 from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.missing_filler import GapFiller
@@ -139,9 +140,9 @@ def transactions() -> tuple[FaultyFileSystem, Broker]:
     return broker.file_system, broker
 
 
-def aborted_of(broker: Broker) -> list[tuple[int, int]]:
+def aborted_of(broker: Broker, offset: int = 0) -> list[tuple[int, int]]:
     log = broker.log
-    found = log.read(0, 10_000, FetchIsolation.TXN_COMMITTED).aborted_transactions or []
+    found = log.read(offset, 10_000, FetchIsolation.TXN_COMMITTED).aborted_transactions or []
     return [(each.first_offset, each.last_offset) for each in found]
 
 
@@ -188,6 +189,51 @@ def test_an_abort_stays_known_while_its_marker_is_still_missing(size: int) -> No
         broker = broker.stop()
         assert before == aborted_of(broker)
     assert not broker.log.missing.ranges
+
+
+def lost_in_the_middle() -> tuple[Broker, Broker]:
+    """Return a log without a commit and the begin of an aborted transaction, and the same log as a whole.
+
+    The abort's marker was appended while these records were missing.
+    """
+    config = LogConfig(segment_bytes=10_000, index_interval_bytes=0)
+    brokers = [Broker(config), Broker(config)]
+    for broker in brokers:
+        log = broker.log
+        log.append_as_leader(batch(b"good", producer_id=1, epoch=0, sequence=0, transactional=True), 0)
+        log.roll()
+        log.append_as_leader(marker(ControlRecordType.COMMIT, 1), 0, origin=AppendOrigin.COORDINATOR)
+        log.append_as_leader(batch(b"bad", producer_id=1, epoch=0, sequence=1, transactional=True), 0)
+        log.advance_high_watermark(3)
+    damaged, whole = brokers
+    files = stopped(damaged)
+    # As after a loss of power: the snapshot of an orderly stop is not there either.
+    files.remove(f"{DIRECTORY}/{CLEAN_SHUTDOWN_FILE}")
+    files.remove(f"{PATH}/{3:020d}.snapshot")
+    cut(files, 1, 0)
+    damaged = Broker(config, files)
+    for broker in (damaged, whole):
+        broker.log.append_as_leader(
+            marker(ControlRecordType.ABORT, 1, epoch=1), 0, origin=AppendOrigin.COORDINATOR
+        )
+        append(broker.log, b"more")
+    return damaged, whole
+
+
+def test_a_transaction_that_ends_behind_what_was_missing_begins_where_it_did() -> None:
+    """Else readers of committed records skip those of the transaction before."""
+    damaged, whole = lost_in_the_middle()
+    [gap] = damaged.log.missing.ranges
+    assert (1, 3) == gap
+    filler = GapFiller(damaged.log, damaged.manager.resources, gap)
+    filler.append(whole.log.read(1, 10_000, FetchIsolation.LOG_END).records.read())
+    errors: list[Exception | None] = []
+    filler.install(errors.append)
+    assert [None] == errors
+    for offset, expected in ((0, []), (2, [(2, 3)])):
+        assert expected == aborted_of(whole, offset)
+        assert expected == aborted_of(damaged, offset)
+    assert [(2, 3)] == aborted_of(damaged.stop(), 2)
 
 
 def test_only_what_is_missing_is_put_back() -> None:

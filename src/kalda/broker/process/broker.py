@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from kalda.broker.process.secure import write_bootstrap
 from kalda.broker.process.start_log import Announcement
 from kalda.broker.server import BrokerServer
 from kalda.cluster.znode_audit import close_open_znodes
+from kalda.runtime.clock import OffsetClock
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.event_loop import poll_busily
 from kalda.runtime.system.runtime import system_runtime
@@ -41,7 +43,10 @@ def make_broker(
     config: BrokerConfig, zookeeper: ZooKeeperClient, executor: EventLoopExecutor
 ) -> BrokerServer:
     """Return a broker that uses the files and the clock of this machine."""
-    return BrokerServer(config, zookeeper, runtime=system_runtime(executor))
+    runtime = system_runtime(executor)
+    if config.kalda_faults_file is not None or config.kalda_faults_api_enable:
+        runtime = replace(runtime, clock=OffsetClock(runtime.clock))
+    return BrokerServer(config, zookeeper, runtime=runtime, owns_process=True)
 
 
 async def serve(

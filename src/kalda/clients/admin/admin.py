@@ -98,6 +98,8 @@ class Admin(AdminBase, BlockingClient[AsyncAdmin]):
     describe_api_versions = blocking(AsyncAdmin.describe_api_versions)
     describe_features = blocking(AsyncAdmin.describe_features)
     update_features = blocking(AsyncAdmin.update_features)
+    describe_faults = blocking(AsyncAdmin.describe_faults)
+    alter_faults = blocking(AsyncAdmin.alter_faults)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
     describe_replica_log_dirs = blocking(AsyncAdmin.describe_replica_log_dirs)
     alter_replica_log_dirs = blocking(AsyncAdmin.alter_replica_log_dirs)

@@ -12,6 +12,7 @@ from kalda.clients.admin.call_runner import AdminCallRunner
 from kalda.clients.admin.clusters import ClusterMethods
 from kalda.clients.admin.configs import ConfigMethods
 from kalda.clients.admin.delegation_tokens import DelegationTokenMethods
+from kalda.clients.admin.faults import FaultMethods
 from kalda.clients.admin.group_members import GroupMemberMethods
 from kalda.clients.admin.group_offsets import GroupOffsetMethods
 from kalda.clients.admin.groups import GroupMethods
@@ -72,6 +73,7 @@ class AsyncAdmin(
     GroupOffsetMethods,
     PartitionMethods,
     ClusterMethods,
+    FaultMethods,
     LogDirMethods,
     TransactionMethods,
     UserMethods,

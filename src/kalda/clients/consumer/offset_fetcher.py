@@ -207,12 +207,10 @@ class OffsetFetcher:
             subscription.retry_later(positions, loop.time() + self._back_off())
             self._network.metadata.request_update()
             return []
-        result = read_epochs(response)
+        result = read_epochs(response, positions)
         truncations = []
         for partition, (epoch, end_offset) in result.ends.items():
-            asked = positions.get(partition)
-            if asked is None:
-                continue
+            asked = positions[partition]
             truncation = subscription.complete_validation(partition, asked, epoch, end_offset)
             if truncation is not None:
                 truncations.append(truncation)
@@ -258,7 +256,7 @@ class OffsetFetcher:
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                read_list_offsets(answer, result)
+                read_list_offsets(answer, result, timestamps)
         return result, failure
 
     async def _ask_leader(self, leader: int, timestamps: Mapping[TopicPartition, int]) -> ListOffsetsResponse:

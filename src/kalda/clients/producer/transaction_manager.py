@@ -14,13 +14,14 @@ abortable error state, nothing leaves the fatal one.
 
 import threading
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, cast
 
 from kalda.clients.errors import (
     ClientError,
     FatalTransactionError,
     IllegalStateError,
+    TransactionAbortableError,
     UnsupportedApiError,
     error_for,
 )
@@ -260,6 +261,7 @@ class TransactionManager(ProducerState):
         self._require("abort_transaction", _State.ABORTING_TRANSACTION)
         error_code = self.last_error.code if self.last_error is not None else None
         self._transition(_State.ABORTING_TRANSACTION)
+        self._drop_end()
         with self._partitions_lock:
             self._new_partitions.clear()
         # A coordinator that lost the id refuses EndTxn, too; a new id is all that can be had.
@@ -574,6 +576,20 @@ class TransactionManager(ProducerState):
             result = TransactionResult(operation)
             self._enqueue(self._init_producer_id(result, is_epoch_bump=True))
         return self._set_pending(result, self.state, operation)
+
+    def _drop_end(self) -> None:
+        """Drop a commit that was not sent and failed after its time-out.
+
+        It may wait behind a request under way. If it were sent now, a transaction would be committed without
+        the records that failed.
+        """
+        dropped = [each for each in self._requests if isinstance(each[-1], EndTxn | InitProducerId)]
+        for each in dropped:
+            self._requests.remove(each)
+            each[-1].result.fail(
+                TransactionAbortableError(f"{self._prefix}the transaction is aborted instead")
+            )
+        heapify(self._requests)
 
     def _adopt_features(self) -> None:
         """Use the transaction protocol that the cluster has finalized, from the next transaction on."""

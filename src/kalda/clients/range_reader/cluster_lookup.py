@@ -178,7 +178,7 @@ class ClusterLookup:
             if isinstance(answer, BaseException):
                 failures.append(answer)
             else:
-                read_list_offsets(answer, offsets)
+                read_list_offsets(answer, offsets, timestamps)
         for each, code in offsets.failed.items():
             raise error_for(code, f"offsets of {each}")
         if failures:
@@ -209,7 +209,8 @@ class ClusterLookup:
                         version_min=EPOCHS_VERSION_MIN,
                     ),
                     OffsetForLeaderEpochResponse,
-                )
+                ),
+                epochs,
             )
             for each, code in ends.failed.items():
                 raise error_for(code, f"leader epochs of {each}")

@@ -18,14 +18,9 @@ T = TypeVar("T")
 RETRY_MS: Final = 500
 """The pause before the operation of a timer runs again after its append failed."""
 
-_NOT_RETRIED: Final = frozenset(
-    {
-        # Another broker leads the partition.
-        ErrorCode.NOT_COORDINATOR,
-        # The records are in the log; another attempt would write them twice.
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
+_NOT_RETRIED: Final = ErrorCode.REQUEST_TIMED_OUT
+"""The records are in the log; another attempt would write them twice. NOT_COORDINATOR stands for a disk that
+refused an append, too; where another broker leads the partition, the timers end with the leadership."""
 
 
 class _Write(Protocol):
@@ -96,5 +91,5 @@ class RuntimeContext:
             return
         if not isinstance(error, ApiError):
             logger.error("The timer %s failed", key, exc_info=error)
-        elif error.code not in _NOT_RETRIED and key not in self._timers:
+        elif error.code is not _NOT_RETRIED and key not in self._timers:
             self.schedule(key, RETRY_MS, operation)

@@ -66,6 +66,7 @@ from kalda.spark.source.plan import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 logger: Final = logging.getLogger(__name__)
 
@@ -229,13 +230,13 @@ class SparkBatch:
 
     def _decoded(self, schema: pa.Schema, failing: Failing) -> "DataFrame":
         task = DecodeTask(self._plan.rows, schema, failing)
-        return self._frame.mapInArrow(task, f"{ROW} {_ddl(schema)}, {HIDDEN_DDL}")
+        return self._frame.mapInArrow(task, _hidden_beside(schema))
 
     def _apply(self, rows: "DataFrame", step: TransformStep) -> "DataFrame":
         if isinstance(step, PythonStep):
             function = FunctionStep(step.function)
             schema = _schema_behind(function, _row_schema(rows))
-            return rows.mapInArrow(FunctionTask(function, schema), f"{ROW} {_ddl(schema)}, {HIDDEN_DDL}")
+            return rows.mapInArrow(FunctionTask(function, schema), _hidden_beside(schema))
         parsed = parse_step(step.text)
         assert isinstance(parsed, RowSql), step
         return apply_row_sql(self._session, rows, parsed)
@@ -317,10 +318,14 @@ def _collected(frame: "DataFrame") -> list:  # type: ignore[type-arg]  # what th
     return [pickle.loads(row["result"]) for row in frame.collect()]
 
 
-def _ddl(schema: pa.Schema) -> str:
+def _hidden_beside(schema: pa.Schema) -> "StructType":
+    """Return the columns of rows: not as DDL, in which names of many kinds would need quotes."""
     from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructField, StructType
 
-    return str(from_arrow_schema(schema).simpleString())
+    hidden = StructType.fromDDL(HIDDEN_DDL)
+    assert isinstance(hidden, StructType), hidden
+    return StructType([StructField(ROW, from_arrow_schema(schema)), *hidden.fields])
 
 
 def _arrow_schema(frame: "DataFrame") -> pa.Schema:

@@ -18,7 +18,13 @@ from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.sql.row_query import RowCondition
 from kalda.pipelines.sql.values import TIMESTAMP
-from kalda.pipelines.tables.partitions import NAME_BYTES_MAX, PartitionField, directory_part, is_too_long
+from kalda.pipelines.tables.partitions import (
+    HIVE_NULL,
+    NAME_BYTES_MAX,
+    PartitionField,
+    directory_part,
+    is_too_long,
+)
 from kalda.pipelines.tables.upsert import DELETE, HIDDEN
 
 VALUE_MISFIT: Final = "ValueMisfit"
@@ -168,6 +174,9 @@ class _Fit:
             column = self._columns[each.source]
             if not pa.types.is_string(column.type):
                 continue
+            nulls = pc.indices_nonzero(pc.fill_null(pc.equal(column, HIVE_NULL), False)).to_pylist()
+            named = f"column {each.source}={HIVE_NULL!r}: the directory of that name stands for null"
+            self._refuse(dict.fromkeys(nulls, named), PARTITION_VALUE)
             lengths = pc.fill_null(pc.binary_length(column), 0)
             suspects = pc.indices_nonzero(pc.greater(lengths, NAME_BYTES_MAX // 4)).to_pylist()
             texts = {row: column[row].as_py() for row in suspects}

@@ -302,6 +302,7 @@ _NAMES: Final[Mapping[ApiKey, Names]] = {
         },
     ),
     ApiKey.RELEASE_READ_LEASE: Names(_NONE, _NONE),
+    ApiKey.ALTER_FAULTS: Names(_NONE, {"error_message": TEXT}),
 }
 
 NO_NAMES: Final = frozenset(
@@ -360,6 +361,7 @@ NO_NAMES: Final = frozenset(
         "hmac",
         "metrics",
         "partitions[].metadata",
+        "plan",
         "protocols[].name",
         "reason",
         "salt",

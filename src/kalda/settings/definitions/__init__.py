@@ -23,7 +23,7 @@ from kalda.settings.definitions.passwords import PasswordEncoderConfig
 from kalda.settings.definitions.quotas import QuotaConfig
 from kalda.settings.definitions.replication import ReplicationConfig
 from kalda.settings.definitions.sasl import SaslConfig
-from kalda.settings.definitions.server import ReadLeaseConfig, ServerConfig, ZooKeeperConfig
+from kalda.settings.definitions.server import FaultConfig, ReadLeaseConfig, ServerConfig, ZooKeeperConfig
 from kalda.settings.definitions.telemetry import TelemetryConfig
 from kalda.settings.definitions.tls import TlsConfig
 from kalda.settings.definitions.topic import TOPIC_SYNONYMS, TopicConfig
@@ -44,6 +44,7 @@ __all__ = [
 
 class BrokerSettings(
     ServerConfig,
+    FaultConfig,
     ReadLeaseConfig,
     ZooKeeperConfig,
     ZooKeeperSecurityConfig,

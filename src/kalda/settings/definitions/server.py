@@ -42,6 +42,19 @@ class ServerConfig(Settings):
     node_id = integer(-1, "The number of a KRaft node; the same as `broker.id` here.", importance=HIGH)
 
 
+class FaultConfig(Settings):
+    """Faults that a broker has on purpose, for tests. All of them are Kalda's own."""
+
+    kalda_faults_api_enable = boolean(
+        False,
+        "Whether `kalda faults` may replace the plan of faults while the broker runs; it needs Alter on the "
+        "cluster where there are ACLs. Kalda's own.",
+    )
+    kalda_faults_file = string(
+        None, "A plan of faults in YAML, which is in force from the start; for tests. Kalda's own."
+    )
+
+
 class ReadLeaseConfig(Settings):
     """Leases on segment files for clients that read them in place. All of them are Kalda's own."""
 

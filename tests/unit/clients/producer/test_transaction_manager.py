@@ -135,6 +135,26 @@ def test_a_close_aborts_a_transaction_whose_commit_failed_after_its_time_out() -
     assert not request.is_commit
 
 
+def test_a_commit_that_waits_behind_another_request_is_not_sent_after_the_abort_has_begun() -> None:
+    """Else the transaction would be committed without the records that failed."""
+    manager = ready_manager()
+    in_transaction(manager)
+    manager.maybe_add_partition(TopicPartition("a", 1))
+    under_way = manager.next_request(True)
+    commit = manager.begin_commit()
+    manager.maybe_transition_to_error_state(error_for(ErrorCode.REQUEST_TIMED_OUT, "records"))
+    manager.abort_for_close()
+    assert under_way is not None
+    manager.handle_response(under_way, AddPartitionsToTxnResponse())
+
+    request = manager.next_request(False)
+    assert isinstance(request, EndTxn)
+    assert not request.is_commit
+    manager.handle_response(request, EndTxnResponse())
+    assert manager.next_request(False) is None
+    assert commit.error is not None
+
+
 def ready_manager() -> TransactionManager:
     """Return a manager outside a transaction, of a coordinator that lets producers raise their epoch."""
     manager = TransactionManager("t")

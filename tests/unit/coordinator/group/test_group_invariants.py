@@ -70,6 +70,23 @@ def test_a_consumer_group_finds_its_damage(damage: Callable[[ConsumerGroup], obj
         group.check_invariants()
 
 
+def test_members_with_the_same_subscription_share_its_names() -> None:
+    """A thousand members of two thousand names took 250 MB, and each assignment compared them all."""
+    simulation = ConsumerSimulation()
+    for name in ("t", "u"):
+        simulation.topics.put(name, 2)
+    first = simulation.client("a", "t", "u")
+    for client in (first, simulation.client("b", "u", "t"), simulation.client("c", "t")):
+        simulation.beat(client)
+    group = simulation.group
+    assert group.members["a"].subscribed_names is group.members["b"].subscribed_names
+    assert {"t"} == group.members["c"].subscribed_names
+    group.check_invariants()
+    group.remove_member("a")
+    group.remove_member("c")
+    assert [frozenset({"t", "u"})] == list(group._subscriptions)
+
+
 def test_offsets_find_that_a_transaction_was_not_closed() -> None:
     simulation = GroupSimulation()
     store = simulation.shard.offsets

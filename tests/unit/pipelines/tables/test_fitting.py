@@ -10,7 +10,7 @@ import pytest
 from kalda.pipelines.spec.model import TableFormat
 from kalda.pipelines.sql.row_query import RowCondition
 from kalda.pipelines.tables.fitting import Fitted, RowFit, convert
-from kalda.pipelines.tables.partitions import parse_fields
+from kalda.pipelines.tables.partitions import HIVE_NULL, parse_fields
 from kalda.pipelines.tables.schemas import table_schema
 from kalda.pipelines.tables.upsert import DELETE, OFFSET, PARTITION
 
@@ -219,3 +219,18 @@ def test_fields_of_structures_are_matched_by_name_whatever_their_case() -> None:
     assert [{"b": 1}, {"b": 9}, None] == found.rows.column("c").to_pylist()
     assert [(1, "ValueMisfit")] == [(each.row, each.error_class) for each in found.misfits]
     assert "it has the fields b and B, for which the table has one" in found.misfits[0].message
+
+
+def test_a_text_that_means_null_as_a_directory_is_put_aside() -> None:
+    """Every reader of Hive's directories would take it for null."""
+    schema = pa.schema([("dt", pa.string()), ("n", pa.int64())])
+    rows = pa.RecordBatch.from_pydict({"dt": [HIVE_NULL, "a", None, ""], "n": [1, 2, 3, 4]}, schema)
+
+    fitted = RowFit("lake.t", schema, fields=parse_fields(("dt",)), has_directories=True).fit(rows)
+
+    assert [2, 3, 4] == fitted.rows.column("n").to_pylist()
+    (misfit,) = fitted.misfits
+    assert (
+        "column dt='__HIVE_DEFAULT_PARTITION__': the directory of that name stands for null" == misfit.message
+    )
+    assert () == RowFit("lake.t", schema, fields=parse_fields(("dt",))).fit(rows).misfits

@@ -142,3 +142,31 @@ def test_share_of_a_removed_quota_is_not_listed(quotas: ClientQuotas) -> None:
     quotas.client("alice", "a", 0.0)
     assert [] == quotas.shares(PRODUCER_BYTE_RATE)
     assert not quotas.has(PRODUCER_BYTE_RATE)
+
+
+def test_the_defaults_of_a_namespace_bound_its_users_alone(quotas: ClientQuotas) -> None:
+    """They are stored under the prefix; the client ids of its users have the prefix as well."""
+    quotas.namespaces.add("ns-7-")
+    quotas.set(QuotaEntity("ns-7-"), rate(1))
+    quotas.set(QuotaEntity(client_id="ns-7-app"), rate(2))
+    quotas.set(QuotaEntity("ns-7-bob", "ns-7-app"), rate(3))
+    found = {
+        user: share.limit
+        for user in ("ns-7-alice", "ns-7-bob", "ns-8-alice", "alice")
+        if (share := quotas.client(user, "app", 0.0).producer) is not None
+    }
+    assert {"ns-7-alice": 1, "ns-7-bob": 3} == found
+    quotas.set(QuotaEntity("ns-7-"), {})
+    share = quotas.client("ns-7-alice", "app", 0.0).producer
+    assert share is not None
+    assert 2 == share.limit
+
+
+def test_a_closed_namespace_leaves_no_clients_behind(quotas: ClientQuotas) -> None:
+    """Thousands of namespaces come and go while a cluster runs."""
+    quotas.namespaces.add("ns-7-")
+    quotas.set(QuotaEntity("ns-7-"), rate(1))
+    quotas.client("ns-7-alice", "app", 0.0)
+    quotas.forget_namespace("ns-7-")
+    assert [] == quotas.shares(PRODUCER_BYTE_RATE)
+    assert not quotas.namespaces

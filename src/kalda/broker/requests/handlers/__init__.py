@@ -13,6 +13,7 @@ from pkgutil import iter_modules
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler
+from kalda.common.api_keys import ApiKey
 from kalda.protocol.messages.api_versions import ApiVersion
 
 HANDLERS: Final[tuple[ApiHandler, ...]] = tuple(
@@ -24,16 +25,19 @@ HANDLERS: Final[tuple[ApiHandler, ...]] = tuple(
 """The handler of every module of this package, by ascending API key."""
 
 
-def advertised_versions(*, shows_metrics: bool = True) -> tuple[ApiVersion, ...]:
+def advertised_versions(*, shows_metrics: bool = True, alters_faults: bool = False) -> tuple[ApiVersion, ...]:
     """Return each API with the versions that ApiVersions advertises, by ascending key.
 
     Kalda's own APIs come last; `api_versions` leaves them out for other software. A broker that shows its
-    metrics nowhere does not ask clients for theirs, as a broker of Kafka without a telemetry receiver.
+    metrics nowhere does not ask clients for theirs, as a broker of Kafka without a telemetry receiver. Few
+    brokers let clients alter their faults.
     """
     served = (each for each in HANDLERS if shows_metrics or not each.is_telemetry)
-    return tuple(
+    versions = tuple(
         ApiVersion(
             api_key=each.key, min_version=each.versions_advertised[0], max_version=each.versions_advertised[1]
         )
         for each in served
     )
+    faults = ApiVersion(api_key=ApiKey.ALTER_FAULTS, min_version=0, max_version=0)
+    return (*versions, faults) if alters_faults else versions

@@ -40,21 +40,23 @@ def _describe_each(
         described = TopicResponse(name=topic.name)
         response.topics.append(described)
         for index in topic.partition_indexes:
-            described.partitions.append(_describe(replicas, TopicPartition(topic.name, index)))
-            yield
+            found = yield from _describe(replicas, TopicPartition(topic.name, index))
+            described.partitions.append(found)
     return response
 
 
-def _describe(replicas: ReplicaManager, topic_partition: TopicPartition) -> PartitionResponse:
+def _describe(replicas: ReplicaManager, topic_partition: TopicPartition) -> Steps[PartitionResponse]:
+    yield
     index = topic_partition.partition
     try:
         validate_topic_name(topic_partition.topic)
         partition = replicas.partition(topic_partition)
     except ApiError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
-    return PartitionResponse(
-        partition_index=index,
-        active_producers=[
+    response = PartitionResponse(partition_index=index)
+    for entry in tuple(partition.log.producer_state.producers.values()):
+        yield
+        response.active_producers.append(
             ProducerState(
                 producer_id=entry.producer_id,
                 producer_epoch=entry.producer_epoch,
@@ -63,9 +65,8 @@ def _describe(replicas: ReplicaManager, topic_partition: TopicPartition) -> Part
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.current_transaction_first_offset,
             )
-            for entry in partition.log.producer_state.producers.values()
-        ],
-    )
+        )
+    return response
 
 
 def error_response(request: DescribeProducersRequest, code: ErrorCode) -> DescribeProducersResponse:

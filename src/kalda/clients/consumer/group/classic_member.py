@@ -86,6 +86,9 @@ class ClassicMember:
         self._rebalance_timeout_ms: Final = rebalance_timeout_ms
         self.state = MemberState.UNJOINED
         self.generation = NO_GENERATION
+        self.last_generation = NO_GENERATION
+        """The last one that was joined. It stays when the member is removed from the group, so that the
+        coordinator refuses the offsets of records that were read in it."""
         self.needs_rejoin = True
         """Whether the next poll joins the group."""
         self.needs_prepare = True
@@ -151,6 +154,7 @@ class ClassicMember:
                 return Next.RETRY
             self.state = MemberState.COMPLETING_REBALANCE
             self.generation = Generation(response.generation_id, response.member_id, response.protocol_name)
+            self.last_generation = self.generation
             return Next.PROCEED
         self.needs_rejoin = True
         if code is ErrorCode.MEMBER_ID_REQUIRED:

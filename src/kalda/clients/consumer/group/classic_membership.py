@@ -20,7 +20,13 @@ from kalda.clients.consumer.assignors.partition_assignor import (
     Subscription,
 )
 from kalda.clients.consumer.group.classic_leader import read_members, read_own_assignment, run_assignor
-from kalda.clients.consumer.group.classic_member import ClassicMember, Generation, MemberState, Next
+from kalda.clients.consumer.group.classic_member import (
+    NO_GENERATION,
+    ClassicMember,
+    Generation,
+    MemberState,
+    Next,
+)
 from kalda.clients.consumer.group.classic_subscription import write_assignment, write_subscription
 from kalda.clients.consumer.group.errors import AssignorError, CommitFailedError
 from kalda.clients.consumer.group.heartbeat_timing import HeartbeatTiming
@@ -124,7 +130,8 @@ class ClassicMembership(GroupMembership):
 
     def metadata(self) -> ConsumerGroupMetadata:
         """Return the member's generation and id for transactional producers."""
-        generation = self._member.generation
+        is_member = self._subscriptions.is_group_managed
+        generation = self._member.last_generation if is_member else NO_GENERATION
         return ConsumerGroupMetadata(
             self._group_id, generation.generation_id, generation.member_id, self._instance_id
         )

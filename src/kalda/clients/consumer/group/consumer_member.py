@@ -149,6 +149,9 @@ class ConsumerMember:
         self._options: Final = options
         self.member_id = member_id
         self.epoch = JOIN_EPOCH
+        self.last_epoch = -1
+        """The last epoch in the group, -1 before. It stays when the member is removed from the group, so that
+        the coordinator refuses the offsets of records that were read in it."""
         self.state = MemberState.UNSUBSCRIBED
         self.current = NO_ASSIGNMENT
         """The partitions that the member owns."""
@@ -356,6 +359,8 @@ class ConsumerMember:
         if response.member_id:
             self.member_id = response.member_id
         self.epoch = response.member_epoch
+        if self.epoch > 0:
+            self.last_epoch = self.epoch
         if response.assignment is None or self.state not in _TAKES_ASSIGNMENTS:
             return
         partitions = {

@@ -114,7 +114,7 @@ class ConsumerMembership(GroupMembership):
 
     def metadata(self) -> ConsumerGroupMetadata:
         """Return the member's epoch and id for transactional producers."""
-        epoch = self._member.epoch if self._member.epoch > 0 else -1
+        epoch = self._member.last_epoch if self._subscriptions.is_group_managed else -1
         return ConsumerGroupMetadata(self._group_id, epoch, self._member.member_id, self._instance_id)
 
     def request_rejoin(self, reason: str) -> None:

@@ -111,9 +111,12 @@ class OffsetCommits:
             return
         if self._auto_commit_at is None:
             self._auto_commit_at = now + self._interval_seconds
-        if now < self._auto_commit_at or self._auto_commit is not None:
+        if now < self._auto_commit_at:
             return
+        # Also while a commit is under way: poll would be due again at once, over and over.
         self._auto_commit_at = now + self._interval_seconds
+        if self._auto_commit is not None:
+            return
         offsets = self._subscriptions.all_consumed()
         if offsets:
             task = asyncio.create_task(self._commit_automatically(offsets), name="automatic commit")

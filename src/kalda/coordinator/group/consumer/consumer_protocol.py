@@ -83,6 +83,8 @@ class ConsumerProtocol:
 
 def _describe(group: ConsumerGroup, topics: TopicsView, default_assignor: str) -> DescribedGroup:
     """Return the group with its members; assignments leave out topics that do not exist any more."""
+    # Most members have the same names, and a group may have a thousand members of two thousand names.
+    names = {each: sorted(each) for each in {member.subscribed_names for member in group.members.values()}}
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name,
@@ -90,13 +92,18 @@ def _describe(group: ConsumerGroup, topics: TopicsView, default_assignor: str) -
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor() or default_assignor,
         members=[
-            _member(member, group.targets.get(member_id, EMPTY_ASSIGNMENT), topics)
+            _member(
+                member,
+                names[member.subscribed_names],
+                group.targets.get(member_id, EMPTY_ASSIGNMENT),
+                topics,
+            )
             for member_id, member in sorted(group.members.items())
         ],
     )
 
 
-def _member(member: Member, target: Assignment, topics: TopicsView) -> MemberStruct:
+def _member(member: Member, names: list[str], target: Assignment, topics: TopicsView) -> MemberStruct:
     return MemberStruct(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -104,7 +111,7 @@ def _member(member: Member, target: Assignment, topics: TopicsView) -> MemberStr
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
-        subscribed_topic_names=sorted(member.subscribed_names),
+        subscribed_topic_names=names,
         subscribed_topic_regex=member.subscribed_regex or None,
         assignment=_assignment(member.assigned, topics),
         target_assignment=_assignment(target, topics),

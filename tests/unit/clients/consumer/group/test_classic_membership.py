@@ -258,6 +258,7 @@ def test_a_member_that_was_removed_loses_its_partitions_and_joins(code: ErrorCod
         await it.join(T0)
         await it.pass_time(HEARTBEAT_S * 1.1)
         await it.answer_heartbeat(code)
+        assert (1, "m") == (it.member.metadata().generation_id, it.member.metadata().member_id)
         it.take_events()
         await it.poll()
         assert [(LOST, [T0])] == it.take_events()
@@ -303,6 +304,8 @@ def test_a_member_that_is_not_polled_leaves_and_joins_with_the_next_poll() -> No
         assert "poll timeout" in (member.reason or "")
         it.network.answer(LeaveGroupResponse(), LeaveGroupRequest)
         await settle()
+        # The coordinator accepts offsets without an identity in a transaction; it must refuse these.
+        assert (1, "m") == (it.member.metadata().generation_id, it.member.metadata().member_id)
         heartbeats = it.network.count(HeartbeatRequest)
         await it.pass_time(HEARTBEAT_S * 3)
         assert heartbeats == it.network.count(HeartbeatRequest)

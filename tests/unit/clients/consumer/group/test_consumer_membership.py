@@ -142,7 +142,9 @@ def test_a_fenced_member_loses_its_partitions_and_joins_with_the_next_poll(code:
         it.take_events()
         await it.pass_time(HEARTBEAT_S * 1.1)
         before = it.wake_count
+        epoch = it.member.metadata().generation_id
         await it.answer(code=code)
+        assert epoch == it.member.metadata().generation_id > 0, "offsets of this epoch must be refused"
         assert before < it.wake_count, "a poll that waits has to look"
         assert [] == it.network.in_flight
         await it.poll()

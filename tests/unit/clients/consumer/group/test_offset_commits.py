@@ -269,6 +269,7 @@ async def test_one_automatic_commit_is_under_way_at_a_time() -> None:
     for now in (0.0, 1.0, 2.0, 3.0):
         commits.polled(now)
         await asyncio.sleep(0)
+        assert now + 1.0 == commits.next_auto_commit_at, "else a poll would be due over and over"
     coordinator.gate.set()
     for _ in range(3):
         await asyncio.sleep(0)

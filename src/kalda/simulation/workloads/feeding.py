@@ -1,0 +1,67 @@
+"""An idempotent producer that feeds a topic for workloads that are about reading: `Feeder`."""
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from kalda.clients.errors import ClientError
+from kalda.clients.producer.async_producer import AsyncProducer
+from kalda.clients.producer.record_future import RecordFuture
+from kalda.simulation.world import World
+
+_IN_FLIGHT_MAX: Final = 40
+
+
+class Feeder:
+    """Sends numbered values to a topic until the workloads stop.
+
+    Args:
+        pause_seconds_max: The longest pause between two records; the mean is half of it.
+    """
+
+    def __init__(self, world: World, topic: str, partitions: int, pause_seconds_max: float) -> None:
+        self._world: Final = world
+        self._topic: Final = topic
+        self._partitions: Final = partitions
+        self._pause_seconds_max: Final = pause_seconds_max
+        self._runs = 0
+        self.acknowledged: Final[dict[tuple[int, int], bytes]] = {}
+        """The values that brokers acknowledged, by partition and offset."""
+
+    async def run(self) -> None:
+        """Send; the main function of a client."""
+        while not self._world.is_stopping:
+            self._runs += 1
+            try:
+                await self._send(f"{self._topic}-{self._runs}")
+            except ClientError as error:
+                self._world.history.note(f"the producer of {self._topic} is replaced after {error!r:.160}")
+
+    async def _send(self, run: str) -> None:
+        random = self._world.random(run)
+        producer: AsyncProducer[bytes, bytes] = AsyncProducer(
+            bootstrap_servers=self._world.bootstrap,
+            client_id=run,
+            delivery_timeout_ms=20_000,
+            request_timeout_ms=4_000,
+            max_block_ms=10_000,
+        )
+        waiting: dict[RecordFuture, None] = {}
+        count = 0
+        async with producer:
+            while not self._world.is_stopping:
+                if len(waiting) < _IN_FLIGHT_MAX:
+                    value = f"{run}-{count}".encode()
+                    count += 1
+                    future = await producer.send(
+                        self._topic, value, partition=random.randrange(self._partitions)
+                    )
+                    waiting[future] = None
+                    future.add_done_callback(partial(self._settle, value, waiting))
+                await asyncio.sleep(random.random() * self._pause_seconds_max)
+
+    def _settle(self, value: bytes, waiting: dict[RecordFuture, None], future: RecordFuture) -> None:
+        waiting.pop(future, None)
+        if future.exception() is None:
+            metadata = future.result()
+            self.acknowledged[metadata.partition, metadata.offset] = value
