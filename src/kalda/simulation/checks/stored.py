@@ -13,7 +13,7 @@ from typing import Final
 from kalda.broker.replicas.partition import Partition
 from kalda.cluster import paths
 from kalda.cluster.schema import PartitionState, SchemaError, decode_partition_state, decode_topic
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
 from kalda.simulation.history import History
 from kalda.zookeeper.server.data_tree import DataTree
@@ -28,7 +28,7 @@ class StoredState:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._committed: Final[dict[TopicPartition, tuple[int, int, int, int]]] = {}
+        self._committed: Final[dict[tuple[UUID, int], tuple[int, int, int, int]]] = {}
         """Leader, version of the znode, count of in-sync replicas and high watermark at the last look."""
         self._down_since: Final[dict[int, float]] = {}
         """When each broker's process was seen as ended, while the coordination server ran all the time."""
@@ -66,8 +66,9 @@ class StoredState:
         name, log = partition.topic_partition, partition.log
         wanted = min(log.config.min_insync_replicas, len(partition.replicas))
         now = (broker_id, partition.partition_epoch, len(partition.isr), log.high_watermark)
-        before = self._committed.get(name)
-        self._committed[name] = now
+        key = (partition.topic_id, name.partition)
+        before = self._committed.get(key)
+        self._committed[key] = now
         # In one version of the znode, so that the replicas were the same all the time.
         is_same = before is not None and before[:3] == now[:3]
         if before is not None and is_same and len(partition.isr) < wanted and log.high_watermark > before[3]:
