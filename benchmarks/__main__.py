@@ -27,6 +27,7 @@ from benchmarks import (
     namespaces,
     page_cache,
     protocol_codec,
+    pytest_sessions,
     quotas,
     replication,
     request_rate,
@@ -57,6 +58,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "quotas": quotas.run,
     "acls": acls.run,
     "growth": growth.run,
+    "pytest_sessions": pytest_sessions.run,
     "growth_clients": growth_clients.run,
     "namespaces": namespaces.run,
 }
