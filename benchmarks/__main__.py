@@ -24,6 +24,7 @@ from benchmarks import (
     message_formats,
     metrics,
     mirror,
+    namespaces,
     page_cache,
     protocol_codec,
     pytest_sessions,
@@ -59,6 +60,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "growth": growth.run,
     "pytest_sessions": pytest_sessions.run,
     "growth_clients": growth_clients.run,
+    "namespaces": namespaces.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {
