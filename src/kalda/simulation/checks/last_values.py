@@ -20,7 +20,7 @@ class KeyHistory:
         self.last_acknowledged = max(self.last_acknowledged, index)
 
     def problem(self, found: Sequence[Value]) -> str | None:
-        """Compare with the values that a reader found from the start to the end, in order; None if all is well.
+        """Compare with the values that a reader found from start to end, in order; None if all is well.
 
         Values before the last one may be missing: compaction removes them. A tombstone may be missing as
         well, and then nothing is left of the key.

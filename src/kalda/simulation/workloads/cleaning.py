@@ -1,4 +1,4 @@
-"""Compaction and retention: a reader from the start gets every key's last value, and nothing new is deleted."""
+"""Compaction and retention: a reader from the start gets every key's last value; nothing new is deleted."""
 
 import asyncio
 from collections.abc import Callable
@@ -154,7 +154,7 @@ class Cleaning:
                 waiting[future] = None
                 future.add_done_callback(partial(_settle, settled, waiting))
                 if random.random() < 0.5 or len(waiting) >= 20:
-                    await asyncio.sleep(random.random() * 0.6)
+                    await asyncio.sleep(random.random() * 0.8)
 
     def _note_new(self, value: bytes, offset: int) -> None:
         self._new[0, offset] = value
