@@ -68,6 +68,11 @@ class SimulatedCluster:
         """The addresses of the brokers."""
         return ",".join(f"{host_of(broker_id)}:{PORT}" for broker_id in self._machines)
 
+    @property
+    def log_directories(self) -> list[str]:
+        """The log directories of every broker, where the settings name them."""
+        return self._settings.get("log.dirs", "").split(",")
+
     def machine(self, broker_id: int) -> Machine:
         """Return the machine of a broker."""
         return self._machines[broker_id]

@@ -13,6 +13,7 @@ from kalda.simulation.cluster import SimulatedCluster
 from kalda.simulation.operator import Operator
 from kalda.simulation.schedule import BROKERS, Outcome, Schedule
 from kalda.simulation.scheduler import StepsExceededError
+from kalda.simulation.workloads.administration import Administration
 from kalda.simulation.workloads.cleaning import Cleaning
 from kalda.simulation.workloads.coordination import Registers
 from kalda.simulation.workloads.exactly_once import Billing
@@ -22,6 +23,7 @@ from kalda.simulation.workloads.transactions import Ledgers
 from kalda.simulation.world import Workload, World
 
 WORKLOADS: Final[dict[str, Callable[[World], Workload]]] = {
+    "administration": Administration,
     "cleaning": Cleaning,
     "coordination": Registers,
     "exactly-once": Billing,

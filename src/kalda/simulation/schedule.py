@@ -6,6 +6,7 @@ from random import Random as SeededRandom
 from typing import Any, Final
 
 from kalda.faults import FaultError, FaultPlan
+from kalda.settings.definitions.access import ACL_AUTHORIZERS
 from kalda.simulation import plan as plans
 
 BROKERS: Final = 3
@@ -93,6 +94,12 @@ def draw(
         "transaction.two.phase.commit.enable": "true",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     }
+    random = SeededRandom(f"{seed}/set-up")
+    settings["log.dirs"] = random.choice(["/data", "/data-a,/data-b"])
+    if random.random() < 0.5:
+        # Everyone in a simulation is anonymous; what others may do is changed and looked at.
+        settings["authorizer.class.name"] = ACL_AUTHORIZERS[0]
+        settings["super.users"] = "User:ANONYMOUS"
     if plan is None:
         random = SeededRandom(f"{seed}/plan")
         gap = random.choice([2.0, 4.0, 9.0])

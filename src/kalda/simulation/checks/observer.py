@@ -9,10 +9,10 @@ It reads the state of the brokers' own objects, which no client could see at one
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import Partition
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.records.batch import iter_headers
 from kalda.records.errors import RecordsError
 from kalda.simulation.cluster import SimulatedCluster
@@ -24,19 +24,29 @@ from kalda.storage.unified_log import UnifiedLog
 _READ_BYTES: Final = 1024 * 1024
 
 
+class _Incarnation(NamedTuple):
+    """A partition of a topic; a topic that is created again under its name is another one."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+
+    def __str__(self) -> str:
+        return str(self.topic_partition)
+
+
 class Observer:
     """Remembers what it saw, and reports what contradicts it."""
 
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._leaders: Final[dict[tuple[TopicPartition, int], int]] = {}
-        self._watermarks: Final[dict[tuple[TopicPartition, int, int], int]] = {}
+        self._leaders: Final[dict[tuple[_Incarnation, int], int]] = {}
+        self._watermarks: Final[dict[tuple[_Incarnation, int, int], int]] = {}
         """By epoch and start of the broker: one that restarts as leader has that of its last checkpoint, and
         readers beyond wait."""
-        self._committed: Final[dict[TopicPartition, dict[int, tuple[int, int]]]] = {}
+        self._committed: Final[dict[_Incarnation, dict[int, tuple[int, int]]]] = {}
         """The CRC and last offset of each batch that was below a high watermark, by base offset."""
-        self._read_to: Final[dict[TopicPartition, int]] = {}
+        self._read_to: Final[dict[_Incarnation, int]] = {}
         self._controllers: set[int] = set()
 
     def look(self) -> None:
@@ -53,9 +63,9 @@ class Observer:
 
     def check_replicas(self) -> None:
         """Compare all replicas with what was seen below high watermarks; the cluster must be at rest."""
-        ends: dict[TopicPartition, set[tuple[int, int]]] = {}
+        ends: dict[_Incarnation, set[tuple[int, int]]] = {}
         for broker_id, partition in self._partitions():
-            name = partition.topic_partition
+            name = _incarnation(partition)
             log = partition.log
             ends.setdefault(name, set()).add((log.log_end_offset, log.high_watermark))
             if log.config.is_compacted:
@@ -82,14 +92,14 @@ class Observer:
         active = [each for each in cluster.servers.values() if each.services.controller.is_active]
         if len(active) != 1:
             return False
-        led: set[TopicPartition] = set()
-        hosted: set[TopicPartition] = set()
+        led: set[_Incarnation] = set()
+        hosted: set[_Incarnation] = set()
         for _, partition in self._partitions():
-            hosted.add(partition.topic_partition)
+            hosted.add(_incarnation(partition))
             if partition.is_offline:
                 return False
             if partition.is_leader:
-                led.add(partition.topic_partition)
+                led.add(_incarnation(partition))
                 if set(partition.isr) != set(partition.replicas):
                     return False
                 if partition.log.high_watermark != partition.log.log_end_offset:
@@ -121,7 +131,7 @@ class Observer:
                     yield broker_id, partition
 
     def _look_at(self, broker_id: int, partition: Partition) -> None:
-        name, epoch = partition.topic_partition, partition.leader_epoch
+        name, epoch = _incarnation(partition), partition.leader_epoch
         leader = self._leaders.get((name, epoch))
         if leader is None:
             self._leaders[name, epoch] = broker_id
@@ -141,7 +151,7 @@ class Observer:
         self._watermarks[key] = watermark
 
     def _remember(self, partition: Partition) -> None:
-        name, log = partition.topic_partition, partition.log
+        name, log = _incarnation(partition), partition.log
         if log.config.is_compacted:
             return
         start = max(self._read_to.get(name, 0), log.log_start_offset)
@@ -155,6 +165,10 @@ class Observer:
                     f"{name}: at {base_offset} was {known[base_offset]}, is {seen} on {partition}",
                 )
         self._read_to[name] = log.high_watermark
+
+
+def _incarnation(partition: Partition) -> _Incarnation:
+    return _Incarnation(partition.topic_partition, partition.topic_id)
 
 
 def _batches(log: UnifiedLog, start: int, end: int) -> dict[int, tuple[int, int]]:

@@ -30,7 +30,7 @@ class Billing:
 
     def __init__(self, world: World) -> None:
         self._world: Final = world
-        self._feeder: Final = Feeder(world, INPUT, _PARTITIONS, 0.5)
+        self._feeder: Final = Feeder(world, INPUT, _PARTITIONS, 1.0)
         self._protocol: Final[GroupProtocol] = world.random("billing").choice(("classic", "consumer"))
         self._runs = 0
         self._is_draining = False
@@ -127,9 +127,12 @@ class Billing:
         )
         async with producer, consumer:
             await producer.init_transactions()
-            end = self._world.now + random.uniform(4, 30)
+            end = self._world.now + random.uniform(8, 40)
             while self._world.now < end and (self._is_draining or not self._world.is_stopping):
                 try:
+                    if not self._is_draining:
+                        # Records gather, for transactions of several.
+                        await asyncio.sleep(random.random() * 1.5)
                     is_done = await self._process(name, consumer, producer, random)
                 except TransactionAbortableError:
                     await producer.abort_transaction()

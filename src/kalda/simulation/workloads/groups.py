@@ -46,7 +46,7 @@ class Readers:
     def __init__(self, world: World) -> None:
         self._world: Final = world
         self._kind: Final = world.random("readers").choice(list(_KINDS))
-        self._feeder: Final = Feeder(world, TOPIC, _PARTITIONS, 0.4)
+        self._feeder: Final = Feeder(world, TOPIC, _PARTITIONS, 0.8)
         self._delivered: Final[set[tuple[int, int]]] = set()
         self._ownership: Final = OwnershipCheck()
         self._commits: Final = CommitCheck()
@@ -124,7 +124,7 @@ class Readers:
         while not self._world.is_stopping:
             name = f"reader-{number}"
             try:
-                await self._be_member(name, random.uniform(2, 25), random)
+                await self._be_member(name, random.uniform(4, 30), random)
             except ClientError as error:
                 self._world.history.note(f"{name} leaves after {error!r:.160}")
             await asyncio.sleep(random.random() * 3)

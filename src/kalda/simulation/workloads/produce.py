@@ -109,7 +109,7 @@ class CountingProducers:
                 waiting[future] = None
                 future.add_done_callback(partial(_settle, sent, waiting))
                 if random.random() < 0.1 or len(waiting) >= _IN_FLIGHT_MAX:
-                    await asyncio.sleep(random.random() * 0.4)
+                    await asyncio.sleep(random.random() * 0.8)
 
     async def _follow(self) -> None:
         consumer: AsyncConsumer[bytes, bytes] = AsyncConsumer(

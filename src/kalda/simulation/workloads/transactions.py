@@ -26,7 +26,7 @@ from kalda.simulation.workloads.reading import read_all
 from kalda.simulation.world import World
 
 TOPIC: Final = "ledger"
-_IDS: Final = 3
+_IDS: Final = 2
 _SHARED: Final = _IDS
 """The partition to which all ids append."""
 _PARTITIONS: Final = _IDS + 1
@@ -64,7 +64,7 @@ class _Attempt:
 
 
 class Ledgers:
-    """Clients of three transactional ids, and readers that see only what is committed."""
+    """Clients of two transactional ids, and readers that see only what is committed."""
 
     def __init__(self, world: World) -> None:
         self._world: Final = world
@@ -162,7 +162,7 @@ class Ledgers:
                     await self._use(producer, number, f"ledger-{number}{rival}", random)
             except ClientError as error:
                 self._world.history.note(f"ledger-{number}{rival} gives up: {error!r:.160}")
-            await self._pause(random.uniform(0.5, 12.0))
+            await self._pause(random.uniform(1.0, 14.0))
 
     async def _pause(self, seconds: float) -> None:
         for _ in range(int(seconds * 2)):
@@ -200,7 +200,7 @@ class Ledgers:
         seen = await self._read_own(number, attempt)
         self._world.history.note(f"{client} reads {len(seen)} values")
         for _ in range(random.randrange(1, 6)):
-            await asyncio.sleep(random.random() * 1.6)
+            await asyncio.sleep(random.random() * 3)
             if self._world.is_stopping:
                 return
             attempt = self._begin(number, client, seen)
