@@ -131,7 +131,7 @@ class TransactionMarkers:
         """Start to write the markers of a transaction."""
         job = _Job(work)
         self._jobs.setdefault(work.state_partition, set()).add(job)
-        self._dispatch(job, tuple(work.remaining))
+        self._dispatch(job, tuple(sorted(work.remaining)))
 
     def drop(self, state_partition: int) -> None:
         """Drop the transactions of a partition that another broker coordinates from now on."""
