@@ -13,7 +13,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 unexport PYTHONDONTWRITEBYTECODE
 
 # `docs` is also a directory.
-.PHONY: help docs install install-core lock java kcat demo test test-core test-pure check coverage chaos compat format changelog bench bench-kafka clean
+.PHONY: help docs install install-core lock java kcat demo test test-core test-pure check coverage chaos simulate planted compat format changelog bench bench-kafka clean
 
 help: ## Print this list.
 	@echo "Targets (those that need .venv set it up themselves):"
@@ -111,6 +111,13 @@ coverage: install ## Branch coverage of the packages that need no socket, above 
 # disks need root to mount small disks; copiers on Java and franz-go need Maven, a JDK and Go, and are skipped without.
 chaos: install ## Long runs with faults (RUN=, ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTOCOL=consumer, CLIENT=kalda).
 	@$(BIN)/python -m tests.chaos $(RUN) $(foreach option,ROUNDS SEED PROTOCOL CLIENT RECORDS MINUTES LOGINS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) $($(option)))) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
+
+# Clusters in virtual time. FIRST is the first seed; a failure prints the command that replays it.
+simulate: install ## Schedules of the simulation (SCHEDULES=, FIRST=), with the smallest one that fails.
+	@$(BIN)/kalda simulate --schedules $(or $(SCHEDULES),1000) --first $(or $(FIRST),1) --shrink
+
+planted: install ## How soon the simulation finds each planted bug.
+	@$(BIN)/python -m tests.simulation.planted
 
 # Tests whose programs are missing are skipped, with a message.
 compat: install ## Tests with peers that need Maven, Go, npm or Prometheus, and Kalda's clients in namespaces and on Apache Kafka.

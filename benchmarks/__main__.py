@@ -24,8 +24,10 @@ from benchmarks import (
     message_formats,
     metrics,
     mirror,
+    namespaces,
     page_cache,
     protocol_codec,
+    pytest_sessions,
     quotas,
     replication,
     request_rate,
@@ -56,7 +58,9 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "quotas": quotas.run,
     "acls": acls.run,
     "growth": growth.run,
+    "pytest_sessions": pytest_sessions.run,
     "growth_clients": growth_clients.run,
+    "namespaces": namespaces.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

@@ -250,6 +250,11 @@ def _same_block() -> None:
 
 @_bug("sequence unchecked")
 def _sequence_unchecked() -> None:
+    _patch(ProducerStateManager, "check_append", _nothing)
+
+
+@_bug("gap in a sequence unchecked")
+def _gap_unchecked() -> None:
     _patch(ProducerStateManager, "_check_sequence", _nothing)
 
 

@@ -51,6 +51,7 @@ class SimulatedDisk:
         self.loses_syncs = False
         """Whether syncs return without an effect, as of a device that lies: only for planted faults."""
         self.syncs = 0
+        self.power_losses = 0
 
     # Files.
 
@@ -212,6 +213,7 @@ class SimulatedDisk:
     def lose_power(self) -> None:
         """Lose a part of what was not synced; the locks are gone as well."""
         self.locks.clear()
+        self.power_losses += 1
         kept = self._random.randrange(len(self._name_changes) + 1)
         while len(self._name_changes) > kept:
             self._name_changes.pop()()

@@ -59,7 +59,8 @@ class CrashableFileSystem(OsFileSystem):
         Raises:
             OSError: it fails.
         """
-        self._check_fault(path, DiskFault.FAILING)
+        if self.fault is not None:
+            self._check_fault(path, DiskFault.FAILING)
 
     def check_change(self, path: str) -> None:
         """Check that the owner has not crashed and that the disk takes changes that need no room.
@@ -68,7 +69,8 @@ class CrashableFileSystem(OsFileSystem):
             OSError: it has crashed, or the disk fails or is read-only.
         """
         self.check()
-        self._check_fault(path, DiskFault.FAILING, DiskFault.READ_ONLY)
+        if self.fault is not None:
+            self._check_fault(path, DiskFault.FAILING, DiskFault.READ_ONLY)
 
     def check_space(self, path: str) -> None:
         """Check that the owner has not crashed and that the disk takes changes that need room.
@@ -77,10 +79,11 @@ class CrashableFileSystem(OsFileSystem):
             OSError: it has crashed, or something is wrong with the disk.
         """
         self.check()
-        self._check_fault(path, *DiskFault)
+        if self.fault is not None:
+            self._check_fault(path, *DiskFault)
 
     def _check_fault(self, path: str, *faults: DiskFault) -> None:
-        if self.fault is not None and self.fault in faults:
+        if self.fault in faults:
             raise OSError(self.fault.value, os.strerror(self.fault.value), path)
 
     @override

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kalda.faults import FaultPlan
 from kalda.testing.cluster import Cluster
 from kalda.testing.cluster_threads import ClusterError
 from kalda.testing.namespace import Namespace
@@ -31,7 +32,7 @@ _ON_A_BROKER: Final[Mapping[str, Callable[[Cluster, int], None]]] = {
     "fill_disk": Cluster.fill_disk,
     "make_room": Cluster.make_room,
 }
-_OPERATIONS: Final = ("namespace", "close", *_ON_A_BROKER, "partition", "heal")
+_OPERATIONS: Final = ("namespace", "close", *_ON_A_BROKER, "partition", "heal", "faults")
 
 
 class ControlError(Exception):
@@ -66,6 +67,8 @@ class Control:
             self._partition(argument)
         elif name == "heal":
             self._cluster.heal()
+        elif name == "faults":
+            self._plan(argument)
         else:
             if isinstance(argument, bool) or not isinstance(argument, int):
                 raise ControlError(f"{name} takes the number of a broker, not {argument!r}")
@@ -82,6 +85,16 @@ class Control:
         namespace = self._cluster.namespace(name)
         self._namespaces[namespace.name] = namespace
         return {"namespace": namespace.name, "bootstrap": namespace.bootstrap}
+
+    def _plan(self, argument: object) -> None:
+        if argument is None:
+            self._cluster.clear_faults()
+            return
+        given = argument if isinstance(argument, list) else [argument]
+        texts = [text for text in given if isinstance(text, str)]
+        if len(texts) < len(given):
+            raise ControlError(f'faults takes texts such as "fetch:delay=3s", or null, not {argument!r}')
+        self._cluster.apply_faults(FaultPlan.parse(texts))
 
     def _partition(self, argument: object) -> None:
         if not isinstance(argument, list) or not all(isinstance(group, list) for group in argument):

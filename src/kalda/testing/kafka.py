@@ -14,23 +14,13 @@ from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from kalda.broker.process.secure import ADMINISTRATOR
 from kalda.clients.admin.admin import Admin
-from kalda.clients.admin.admin_config import AdminOptions
-from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.admin.transactions import TransactionListing, TransactionState
-from kalda.clients.consumer.async_consumer import AsyncConsumer
-from kalda.clients.consumer.consumer import Consumer
-from kalda.clients.consumer.consumer_config import ConsumerOptions
-from kalda.clients.consumer.deserializers import Deserializer
 from kalda.clients.errors import UnknownTopicOrPartitionError
-from kalda.clients.producer.async_producer import AsyncProducer
-from kalda.clients.producer.producer import Producer
-from kalda.clients.producer.producer_config import ProducerOptions
-from kalda.clients.producer.serializers import Serializer
 from kalda.clients.serde import ConfiguredK, ConfiguredV
 from kalda.common.overriding import override
 from kalda.common.public import public_in
@@ -46,7 +36,20 @@ from kalda.testing.record_matching import (
 )
 from kalda.testing.security import ClientConfigs
 from kalda.testing.snapshots import check_snapshot, snapshot_text
-from kalda.testing.topic_reader import Isolation, TopicReader
+
+if TYPE_CHECKING:
+    # Imported where they are used: the first test waits for the admin client alone.
+    from kalda.clients.admin.admin_config import AdminOptions
+    from kalda.clients.admin.async_admin import AsyncAdmin
+    from kalda.clients.consumer.async_consumer import AsyncConsumer
+    from kalda.clients.consumer.consumer import Consumer
+    from kalda.clients.consumer.consumer_config import ConsumerOptions
+    from kalda.clients.consumer.deserializers import Deserializer
+    from kalda.clients.producer.async_producer import AsyncProducer
+    from kalda.clients.producer.producer import Producer
+    from kalda.clients.producer.producer_config import ProducerOptions
+    from kalda.clients.producer.serializers import Serializer
+    from kalda.testing.topic_reader import Isolation, TopicReader
 
 logger: Final = logging.getLogger(__name__)
 
@@ -98,7 +101,7 @@ class _Opened:
     test: RunningTest = field(default_factory=RunningTest)
     lock: threading.RLock = field(default_factory=threading.RLock)
     admin: Admin | None = None
-    readers: dict[tuple[str, Isolation], TopicReader] = field(default_factory=dict)
+    readers: "dict[tuple[str, Isolation], TopicReader]" = field(default_factory=dict)
     clients: list[_Client] = field(default_factory=list)
     async_clients: list[_AsyncClient] = field(default_factory=list)
     topics_made: int = 0
@@ -128,9 +131,9 @@ class KafkaFacilities(ClientConfigs):
         self,
         *,
         user: str = ADMINISTRATOR,
-        key_serializer: Serializer[ConfiguredK] | Callable[[ConfiguredK], bytes | None] | None = None,
-        value_serializer: Serializer[ConfiguredV] | Callable[[ConfiguredV], bytes | None] | None = None,
-        **options: Unpack[ProducerOptions],
+        key_serializer: "Serializer[ConfiguredK] | Callable[[ConfiguredK], bytes | None] | None" = None,
+        value_serializer: "Serializer[ConfiguredV] | Callable[[ConfiguredV], bytes | None] | None" = None,
+        **options: "Unpack[ProducerOptions]",
     ) -> "Producer[ConfiguredK, ConfiguredV]":
         """Return a producer, which is closed at the end of the test.
 
@@ -144,6 +147,8 @@ class KafkaFacilities(ClientConfigs):
             ClientConfigError: a setting is unknown or not allowed.
             ValueError: there is no such user.
         """
+        from kalda.clients.producer.producer import Producer
+
         producer = Producer.from_config(
             self.client_config(user),
             key_serializer=key_serializer,
@@ -157,9 +162,9 @@ class KafkaFacilities(ClientConfigs):
         self,
         *topics: str,
         user: str = ADMINISTRATOR,
-        key_deserializer: Deserializer[ConfiguredK] | Callable[[bytes], ConfiguredK] | None = None,
-        value_deserializer: Deserializer[ConfiguredV] | Callable[[bytes], ConfiguredV] | None = None,
-        **options: Unpack[ConsumerOptions],
+        key_deserializer: "Deserializer[ConfiguredK] | Callable[[bytes], ConfiguredK] | None" = None,
+        value_deserializer: "Deserializer[ConfiguredV] | Callable[[bytes], ConfiguredV] | None" = None,
+        **options: "Unpack[ConsumerOptions]",
     ) -> "Consumer[ConfiguredK, ConfiguredV]":
         """Return a consumer of `topics`, which is closed at the end of the test.
 
@@ -177,6 +182,8 @@ class KafkaFacilities(ClientConfigs):
             ClientConfigError: a setting is unknown or not allowed.
             ValueError: there is no such user.
         """
+        from kalda.clients.consumer.consumer import Consumer
+
         options.setdefault("auto_offset_reset", "earliest")
         consumer = Consumer.from_config(
             self.client_config(user),
@@ -188,7 +195,7 @@ class KafkaFacilities(ClientConfigs):
         self._opened.clients.append(consumer)
         return consumer
 
-    def admin(self, *, user: str = ADMINISTRATOR, **options: Unpack[AdminOptions]) -> Admin:
+    def admin(self, *, user: str = ADMINISTRATOR, **options: "Unpack[AdminOptions]") -> Admin:
         """Return an admin client, which is closed at the end of the test.
 
         Raises:
@@ -398,14 +405,16 @@ class KafkaFacilities(ClientConfigs):
             )
         return self._opened.admin
 
-    def _reader(self, topic: str, isolation: Isolation) -> TopicReader:
+    def _reader(self, topic: str, isolation: "Isolation") -> "TopicReader":
+        from kalda.testing.topic_reader import TopicReader
+
         reader = self._opened.readers.get((topic, isolation))
         if reader is None:
             reader = TopicReader(topic, self._admin(), self.client_config(), isolation)
             self._opened.readers[topic, isolation] = reader
         return reader
 
-    def _known_records(self, topic: str, isolation: Isolation) -> list[Record] | None:
+    def _known_records(self, topic: str, isolation: "Isolation") -> list[Record] | None:
         """Return the records of a topic; None if there is no such topic."""
         try:
             return self._reader(topic, isolation).records()
@@ -486,11 +495,13 @@ class AsyncView:
         self,
         *,
         user: str = ADMINISTRATOR,
-        key_serializer: Serializer[ConfiguredK] | Callable[[ConfiguredK], bytes | None] | None = None,
-        value_serializer: Serializer[ConfiguredV] | Callable[[ConfiguredV], bytes | None] | None = None,
-        **options: Unpack[ProducerOptions],
+        key_serializer: "Serializer[ConfiguredK] | Callable[[ConfiguredK], bytes | None] | None" = None,
+        value_serializer: "Serializer[ConfiguredV] | Callable[[ConfiguredV], bytes | None] | None" = None,
+        **options: "Unpack[ProducerOptions]",
     ) -> "AsyncProducer[ConfiguredK, ConfiguredV]":
         """Return an `AsyncProducer` that is started; see `Kafka.producer`."""
+        from kalda.clients.producer.async_producer import AsyncProducer
+
         producer = AsyncProducer.from_config(
             self._facilities.client_config(user),
             key_serializer=key_serializer,
@@ -505,11 +516,13 @@ class AsyncView:
         self,
         *topics: str,
         user: str = ADMINISTRATOR,
-        key_deserializer: Deserializer[ConfiguredK] | Callable[[bytes], ConfiguredK] | None = None,
-        value_deserializer: Deserializer[ConfiguredV] | Callable[[bytes], ConfiguredV] | None = None,
-        **options: Unpack[ConsumerOptions],
+        key_deserializer: "Deserializer[ConfiguredK] | Callable[[bytes], ConfiguredK] | None" = None,
+        value_deserializer: "Deserializer[ConfiguredV] | Callable[[bytes], ConfiguredV] | None" = None,
+        **options: "Unpack[ConsumerOptions]",
     ) -> "AsyncConsumer[ConfiguredK, ConfiguredV]":
         """Return an `AsyncConsumer` that is started; see `Kafka.consumer`."""
+        from kalda.clients.consumer.async_consumer import AsyncConsumer
+
         options.setdefault("auto_offset_reset", "earliest")
         consumer = AsyncConsumer.from_config(
             self._facilities.client_config(user),
@@ -522,8 +535,10 @@ class AsyncView:
         await consumer.start()
         return consumer
 
-    async def admin(self, *, user: str = ADMINISTRATOR, **options: Unpack[AdminOptions]) -> AsyncAdmin:
+    async def admin(self, *, user: str = ADMINISTRATOR, **options: "Unpack[AdminOptions]") -> "AsyncAdmin":
         """Return an `AsyncAdmin`; see `Kafka.admin`."""
+        from kalda.clients.admin.async_admin import AsyncAdmin
+
         admin = AsyncAdmin.from_config(self._facilities.client_config(user), **options)
         self._facilities._opened.async_clients.append(admin)
         return admin
@@ -582,6 +597,13 @@ class KafkaCluster(KafkaFacilities, Cluster):
         self._end()
         super().__exit__(kind, error, trace)
 
+    @override
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end_async()
+        await super().__aexit__(kind, error, trace)
+
     @property
     @override
     def size(self) -> int:
@@ -605,7 +627,7 @@ def transaction_lines(admin: Admin, listings: Iterable[TransactionListing]) -> l
     return lines
 
 
-def _isolation(uncommitted: bool) -> Isolation:
+def _isolation(uncommitted: bool) -> "Isolation":
     return "read_uncommitted" if uncommitted else "read_committed"
 
 

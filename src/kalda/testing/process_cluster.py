@@ -6,21 +6,24 @@ process keeps its port over restarts. `kalda.testing.Cluster` starts faster, ins
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from kalda.broker.process.config import small_cluster_settings
+from kalda.clients.admin.admin import Admin
 from kalda.common.overriding import override
 from kalda.common.public import public, public_in
+from kalda.faults import Fault, FaultPlan
 from kalda.testing.process import (
     CommandProcess,
     KaldaProcessError,
     free_ports,
     setting_arguments,
 )
+from kalda.testing.process_faults import ProcessFaults
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
@@ -206,6 +209,7 @@ class ProcessCluster(ClientConfigs):
             )
             for broker_id, port in enumerate(ports)
         ]
+        self._faults: Final = ProcessFaults(self, list(self._brokers), self._open_admin)
         self.start_seconds = 0.0
         """How long the first start of all took."""
 
@@ -317,6 +321,27 @@ class ProcessCluster(ClientConfigs):
         self.stop(broker_id)
         self.start(broker_id)
 
+    def apply_faults(self, plan: "str | Fault | FaultPlan | Iterable[str | Fault]") -> None:
+        """Put a plan of faults in force, in place of an earlier one.
+
+        Processes can be killed, stopped and paused. Faults of requests and jumps of clocks need the setting
+        ``kalda.faults.api.enable=true``; each broker counts the requests that it gets.
+
+        Raises:
+            FaultError: the plan is not valid, or has faults that processes cannot have.
+            KaldaProcessError: a broker is not in the state that a fault needs.
+            ClientError: a broker did not take the plan.
+        """
+        self._faults.begin(FaultPlan.parse(plan))
+
+    def clear_faults(self) -> None:
+        """End the plan: all faults but the deaths of processes, which `start` ends."""
+        self._faults.end()
+
+    def faults_applied(self) -> list[int]:
+        """Return to how many requests each fault of requests applied, on all brokers together."""
+        return self._faults.applied()
+
     def kill_coordinator(self) -> None:
         """End the coordination server at once (SIGKILL)."""
         self.coordinator.kill()
@@ -342,7 +367,13 @@ class ProcessCluster(ClientConfigs):
         )
         await secured.add_users(session)
 
+    def _open_admin(self) -> Admin:
+        if self.secured is None:
+            return Admin(bootstrap_servers=self.bootstrap)
+        return Admin.from_config(self.client_config())
+
     def _kill_all(self) -> None:
+        self._faults.close()
         for process in (*self._brokers, self._coordinator):
             if process is not None and process.is_running:
                 process.kill()

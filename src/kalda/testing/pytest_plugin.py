@@ -43,6 +43,8 @@ class _Session:
         self._brokers: SessionBrokers | None = None
         self._is_over = False
         self._is_begun = False
+        self.next_item: pytest.Item | None = None
+        """The test that follows the one that runs."""
 
     @property
     def brokers(self) -> "SessionBrokers":
@@ -139,17 +141,35 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Start to import the brokers' code when the first test that needs it is found."""
-    if _uses_kafka(item) and not item.config.option.collectonly:
+    option = item.config.option
+    # Tests that -k and -m leave out are found as well; see `pytest_collection_finish`.
+    if not (option.collectonly or option.keyword or option.markexpr) and _uses_kafka(item):
         item.config.stash[_session_key].begin(item)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
-    """Prepare the cluster of the next test while this one runs."""
-    for each in (item, nextitem):
-        if each is not None and _uses_kafka(each):
-            item.config.stash[_session_key].prepare(each)
-    return (yield)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start to import the brokers' code if a test that was chosen needs it."""
+    first = next((item for item in session.items if _uses_kafka(item)), None)
+    if first is not None and not session.config.option.collectonly:
+        session.config.stash[_session_key].begin(first)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Start the cluster of a test that nobody has announced."""
+    session = item.config.stash[_session_key]
+    session.next_item = nextitem
+    if _uses_kafka(item):
+        session.prepare(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Start the cluster of the next test while this one, which has its own by now, runs."""
+    session = item.config.stash[_session_key]
+    # Not while the brokers' code is still imported, for which a test without brokers would wait.
+    if session.made is not None and session.next_item is not None and _uses_kafka(session.next_item):
+        session.prepare(session.next_item)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -13,6 +13,9 @@ from kalda.testing.failure_report import report_of
 from kalda.testing.kafka import Kafka, KafkaCluster, KafkaFacilities, RunningTest
 from kalda.testing.kafka_mark import KafkaMark
 
+_REPORTS_MAX: Final = 3
+"""How many reports a failed test has at most; each may take some seconds where brokers are down."""
+
 _F = TypeVar("_F", bound=KafkaFacilities)
 
 
@@ -90,11 +93,9 @@ class SessionBrokers:
             self._pool.give_back(cluster)
 
     def reports(self) -> list[str]:
-        """Return a report of each `Kafka` and `KafkaCluster` that is in use, the newest first."""
-        return [
-            report_of(each.facilities, self.logs.of(each.cluster, each.begun_at))
-            for each in reversed(self._in_use)
-        ]
+        """Return reports of what is in use, the newest first; it may be of fixtures of wider scopes."""
+        newest = self._in_use[: -_REPORTS_MAX - 1 : -1]
+        return [report_of(each.facilities, self.logs.of(each.cluster, each.begun_at)) for each in newest]
 
     def close(self) -> None:
         """End all clusters."""

@@ -20,6 +20,7 @@ from kalda.protocol.headers import (
 )
 from kalda.protocol.messages import (
     acquire_read_lease,
+    alter_faults,
     api_versions,
     consumer_group_records,
     fetch,
@@ -128,6 +129,12 @@ GOLDEN = (
             "02 0000000000000006 0000000000000007 0000000000000008 00",
             "00 00 00",
         ),
+    ),
+    Golden(alter_faults.AlterFaultsRequest(plan="fetch:drop"), 0, ("0b 66657463683a64726f70", "00")),
+    Golden(
+        alter_faults.AlterFaultsResponse(error_code=42, error_message="no", plan="", applied=[3]),
+        0,
+        ("002a 03 6e6f 01 02 0000000000000003 00",),
     ),
     Golden(
         release_read_lease.ReleaseReadLeaseRequest(

@@ -1,6 +1,7 @@
 """Brokers that follow each other, over sockets: what is acknowledged to acks=all is on every disk."""
 
 import asyncio
+import random
 from pathlib import Path
 
 from kalda.broker.replicas.follower.fetch_state import FetchStatus
@@ -9,8 +10,8 @@ from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, UNLIMITED
 from kalda.broker.server import BrokerServer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.peer.dialer import TcpDialer
-from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.faults import FaultPlan
+from kalda.faults.state import FaultState
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -141,31 +142,13 @@ async def test_a_throttled_replica_that_is_behind_waits_until_the_rate_is_lifted
         await cluster.wait_until(lambda: replica(away).log.log_end_offset == 31)
 
 
-class CuttingDialer(TcpDialer):
-    """Hangs up on the first fetchers' connections while they await an answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cuts = 0
-
-    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
-        connection = await super().dial(host, port, options)
-        if "fetcher" in options.client_id and self.cuts < CUTS:
-            asyncio.get_running_loop().call_later(0.05, self._cut, connection)
-        return connection
-
-    def _cut(self, connection: PeerConnection) -> None:
-        self.cuts += 1
-        connection.close()
-
-
 async def test_connections_that_break_cost_no_record(tmp_path: Path) -> None:
-    async with peer_cluster(tmp_path, 2, dialer=CuttingDialer()) as cluster:
-        dialer = cluster.dialer
-        assert isinstance(dialer, CuttingDialer)
+    async with peer_cluster(tmp_path, 2) as cluster:
         await cluster.create_topic(TOPIC, 1, 2)
+        state = FaultState(FaultPlan.parse(f"fetch:lose*{CUTS},from=brokers"), random.Random(7))
+        leader_of(cluster).set_faults(state)
         number = 0
-        while dialer.cuts < CUTS:
+        while state.applied != [CUTS]:
             await produce(cluster, b"%d" % number)
             number += 1
         await cluster.wait_until(lambda: are_equal(cluster, number))

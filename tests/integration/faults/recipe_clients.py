@@ -195,11 +195,14 @@ class Confluent(Client):
         if transactional_id is not None:
             config["transactional.id"] = transactional_id
         producer = confluent_kafka.Producer(config)
-        if transactional_id is not None:
-            producer.init_transactions(TIMEOUT_S)
-        yield ConfluentSender(producer)
-        if transactional_id is None:
-            producer.flush(TIMEOUT_S)
+        try:
+            if transactional_id is not None:
+                producer.init_transactions(TIMEOUT_S)
+            yield ConfluentSender(producer)
+        finally:
+            # A fenced producer cannot end its transaction.
+            with contextlib.suppress(confluent_kafka.KafkaException):
+                producer.close()
 
     @contextlib.contextmanager
     def reader(self, bootstrap: str, topic: str, group: str) -> Iterator[Reader]:

@@ -5,7 +5,7 @@ The clients are as their users install them; the broker answers them with the fa
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +70,15 @@ def plan_of(page: str, topic: str) -> str:
     return found[1].replace("orders", topic)
 
 
+def refusal(call: Callable[[], object]) -> int | None:
+    """Return the broker's code in the error that a call raises; no traceback keeps the client alive."""
+    try:
+        call()
+    except RefusedError as error:
+        return error.code
+    raise AssertionError("the client raises no error")
+
+
 def leader_of(cluster: Cluster, topic: str) -> int:
     with kalda.Admin(bootstrap_servers=cluster.bootstrap) as admin:
         return admin.describe_topics([topic])[topic].partitions[0].leader_id
@@ -129,8 +138,7 @@ def test_fenced_producer(single: Cluster, client: Client) -> None:
         sender.begin()
         sender.send(topic, "lost")
         single.apply_faults(plan_of("fenced-producer", topic))
-        with pytest.raises(RefusedError):
-            sender.commit()
+        refusal(sender.commit)
         assert [1] == single.faults_applied()
     assert ["0"] == records_of(single.bootstrap, topic, 1)
 
@@ -188,9 +196,7 @@ def test_too_large(single: Cluster, client: Client) -> None:
     topic = new_topic(single)
     with client.sender(single.bootstrap, idempotent=False) as sender:
         single.apply_faults(plan_of("too-large", topic))
-        with pytest.raises(RefusedError) as refused:
-            sender.send(topic, "0")
-        assert ErrorCode.MESSAGE_TOO_LARGE == refused.value.code
+        assert ErrorCode.MESSAGE_TOO_LARGE == refusal(lambda: sender.send(topic, "0"))
         assert 0 == sender.send(topic, "1")
     assert [1] == single.faults_applied()
 
@@ -227,9 +233,7 @@ def test_clock_in_the_past(single: Cluster, client: Client) -> None:
     stamped = new_topic(single, message_timestamp_type="LogAppendTime")
     with client.sender(single.bootstrap, idempotent=False) as sender:
         single.apply_faults(plan_of("clock-in-the-past", created))
-        with pytest.raises(RefusedError) as refused:
-            sender.send(created, "0")
-        assert ErrorCode.INVALID_TIMESTAMP == refused.value.code
+        assert ErrorCode.INVALID_TIMESTAMP == refusal(lambda: sender.send(created, "0"))
         assert 0 == sender.send(stamped, "0")
         single.clear_faults()
         assert 0 == sender.send(created, "1")

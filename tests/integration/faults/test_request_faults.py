@@ -247,16 +247,32 @@ def test_records_are_routed_to_another_topic(cluster: Cluster) -> None:
     assert ["a"] == records_of(cluster.bootstrap, other, 1)
 
 
-def test_records_with_a_header_are_routed(cluster: Cluster) -> None:
+@pytest.mark.parametrize("more", ["", "; produce:delay=1ms"])
+def test_records_with_a_header_are_routed(cluster: Cluster, more: str) -> None:
     """The numbers of an idempotent producer would have gaps in both topics, and are taken away."""
     one, other = new_topics(cluster, 2, partitions=1)
-    cluster.apply_faults(f"produce:route={other},topic={one},header=canary=yes")
+    cluster.apply_faults(f"produce:route={other},topic={one},header=canary=yes{more}")
     with kalda.Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0) as producer:
         for number in range(6):
             headers = [("canary", b"yes" if number % 2 else b"no")]
             producer.send(one, value=str(number).encode(), headers=headers).result(30)
     assert ["0", "2", "4"] == records_of(cluster.bootstrap, one, 3)
     assert ["1", "3", "5"] == records_of(cluster.bootstrap, other, 3)
+
+
+def test_transactions_are_not_routed(cluster: Cluster) -> None:
+    """The other topic would not be part of the transaction."""
+    one, other = new_topics(cluster, 2, partitions=1)
+    cluster.apply_faults(
+        f"produce:route={other},topic={one},header=canary; produce:route={other},topic={one}"
+    )
+    with kalda.Producer(bootstrap_servers=cluster.bootstrap, transactional_id=one) as producer:
+        producer.init_transactions()
+        for number in range(2):
+            with producer.transaction():
+                producer.send(one, value=str(number).encode(), headers=[("canary", b"")])
+    assert ["0", "1"] == records_of(cluster.bootstrap, one, 2)
+    assert [] == records_of(cluster.bootstrap, other, 0)
 
 
 def test_share_of_clients_is_routed_as_a_whole(cluster: Cluster) -> None:

@@ -132,6 +132,8 @@ def test_a_name_may_be_as_long_as_the_prefix_leaves(cluster: Cluster) -> None:
             error = created.errors[name]
             assert ErrorCode.INVALID_TOPIC_EXCEPTION == error.code
             assert "ns-space-" not in str(error)
+        too_long = str(created.errors["a" * (longest + 1)])
+        assert f"it has {longest + 1} characters, and in the namespace space at most {longest}" in too_long
 
 
 def test_errors_quote_plain_names(cluster: Cluster) -> None:

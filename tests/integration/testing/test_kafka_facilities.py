@@ -133,7 +133,6 @@ async def test_asynchronous_tests_have_the_same_as_coroutines() -> None:
         await kafka.aio.assert_committed("readers", topic)
         await kafka.aio.assert_no_open_transactions()
         assert [topic] == list(await (await kafka.aio.admin()).list_topics())
-        await kafka._end_async()
 
 
 def test_the_report_of_a_failed_test_shows_what_the_brokers_hold(kafka: KafkaCluster) -> None:

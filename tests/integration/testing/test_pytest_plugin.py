@@ -300,6 +300,18 @@ def test_a_session_without_kafka_imports_no_broker(pytester: pytest.Pytester) ->
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+def test_modules_of_kalda_are_imported_as_python_does(pytester: pytest.Pytester) -> None:
+    """pytest rewrites assertions in all modules of a distribution with a plug-in, which takes 10 seconds."""
+    pytester.makepyfile(
+        """
+        def test_loader(kafka):
+            import kalda.testing.cluster
+            assert type(kalda.testing.cluster.__loader__).__name__ == "SourceFileLoader"
+        """
+    )
+    pytester.runpytest_subprocess("-p", "kalda").assert_outcomes(passed=1)
+
+
 def test_a_fixture_of_the_same_name_hides_that_of_the_plug_in(pytester: pytest.Pytester) -> None:
     """Suites that have a fixture `kafka` already go on as before, without brokers in the background."""
     pytester.makepyfile(

@@ -132,6 +132,9 @@ def test_brokers_are_killed_and_started_by_lines() -> None:
         assert {"start": 1} == command.ask({"start": 1})
         assert {"partition": [[0], [1]]} == command.ask({"partition": [[0], [1]]})
         assert {"heal": True} == command.ask({"heal": True})
+        assert {"faults": ["broker:kill@0"]} == command.ask({"faults": ["broker:kill@0"]})
+        assert {"faults": None} == command.ask({"faults": None})
+        assert {"error": "broker 0 does not run"} == command.ask({"kill": 0})
 
 
 @pytest.mark.parametrize(
@@ -148,6 +151,8 @@ def test_brokers_are_killed_and_started_by_lines() -> None:
         ({"close": 1}, "no namespace 1 is open, only none"),
         ({"partition": [0, 1]}, "partition takes groups"),
         ({"partition": [[0.5]]}, "not 0.5"),
+        ({"faults": 7}, "faults takes texts"),
+        ({"faults": "prodce:NOT_LEADER"}, "prodce"),
     ],
 )
 def test_a_wrong_line_is_answered_with_what_is_allowed(control: Running, line: object, error: str) -> None:

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
 from kalda.broker.requests.api import ApiHandler
-from kalda.broker.requests.produce_routes import RoutedRequest, has_header, producer_of, route
+from kalda.broker.requests.produce_routes import (
+    RoutedRequest,
+    has_header,
+    producer_of,
+    route,
+    strip_producer,
+)
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import UUID
@@ -145,16 +151,15 @@ class FaultFilter:
         else:
             is_changed = False
         facts = self._facts(connection, header, request)
-        is_stripped = self._loses_sequences(facts)
+        if self._loses_sequences(facts):
+            strip_producer(request)
+            is_changed = True
+        each = _Request(handler, header, request, data[:body], is_changed)
         fault = self._faults.next(facts)
         if fault is not None:
             logger.debug("fault %s applies to %s of %s", fault.effect.value, header, connection.peer)
-            return self._apply(fault, _Request(handler, header, request, data[:body], is_stripped))
-        if is_stripped:
-            route(request, self._names, None, lambda *_: False, strip=True)
-        if is_changed or is_stripped:
-            return ReplaceRequest(data[:body] + codec.encode(request, header.api_version))
-        return Pass()
+            return self._apply(fault, each)
+        return self._pass(each)
 
     def on_response(
         self, connection: Connection, header: RequestHeader, reply: Reply, note: object
@@ -193,7 +198,9 @@ class FaultFilter:
 
         The rest would have gaps in the numbers of an idempotent producer.
         """
-        return facts.api_key == ApiKey.PRODUCE and any(matches(each, facts) for each in self._header_routes)
+        if facts.api_key != ApiKey.PRODUCE or facts.transactional_ids:
+            return False
+        return any(matches(each, facts) for each in self._header_routes)
 
     def _apply(self, fault: RequestFault, each: "_Request") -> RequestAction:
         """Return what a fault does to a request."""
@@ -221,10 +228,8 @@ class FaultFilter:
                 assert_never(fault.effect)
 
     def _pass(self, each: "_Request", note: _Note | None = None) -> RequestAction:
-        """Let a request pass, without a Fetch session where the plan ends them."""
-        if each.handler.key is ApiKey.FETCH and self._ends_sessions:
-            return ReplaceRequest(each.encoded(each.message), note)
-        return Pass(note)
+        """Let a request pass."""
+        return ReplaceRequest(each.encoded(each.message), note) if each.is_changed else Pass(note)
 
     def _refuse(self, fault: RequestFault, each: "_Request") -> RequestAction:
         """Refuse a request, or the part of it that a fault is about."""
@@ -254,7 +259,7 @@ class FaultFilter:
         assert fault.to is not None, "checked by the fault"
         if each.message.transactional_id is not None:
             # The other topic is not part of the transaction.
-            return Pass()
+            return self._pass(each)
         choose = self._choice(fault)
 
         def is_routed(topic: str, partition: Any) -> bool:
@@ -262,7 +267,7 @@ class FaultFilter:
                 return False
             return fault.header is None or has_header(partition.records, fault.header)
 
-        routed = route(each.message, self._names, fault.to, is_routed, strip=each.is_stripped)
+        routed = route(each.message, self._names, fault.to, is_routed)
         return ReplaceRequest(each.encoded(each.message), _Note(fault, each.message, routed=routed))
 
     def _choice(self, fault: RequestFault) -> Callable[[str, Any], bool]:
@@ -342,8 +347,8 @@ class _Request:
     message: Any
     head: bytes
     """The header as it came."""
-    is_stripped: bool
-    """Whether its records lose the numbers of an idempotent producer."""
+    is_changed: bool
+    """Whether the message is another than the one that came."""
 
     def encoded(self, message: Any) -> bytes:
         """Return the frame of another message with the same header."""

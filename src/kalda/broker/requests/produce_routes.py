@@ -51,20 +51,12 @@ class RoutedRequest:
         return entry
 
 
-def route(
-    request: Any,
-    names: TopicNames,
-    to: str | None,
-    is_routed: Callable[[str, Any], bool],
-    *,
-    strip: bool = False,
-) -> RoutedRequest:
+def route(request: Any, names: TopicNames, to: str, is_routed: Callable[[str, Any], bool]) -> RoutedRequest:
     """Move the chosen partitions of a request to another topic, and return which ones.
 
-    What the client itself sends to the other topic stays there, and so does a partition that would meet it.
-    With `strip`, the batches of all partitions lose what an idempotent producer wrote.
+    What the client itself sends to the other topic goes there; a partition that would meet it is not routed.
     """
-    routed = RoutedRequest(to or "")
+    routed = RoutedRequest(to)
     taken = {
         partition.index
         for topic in request.topic_data
@@ -75,8 +67,6 @@ def route(
     for topic in request.topic_data:
         name = name_of(topic, names)
         for partition in list(topic.partition_data):
-            if strip:
-                partition.records = _stripped(partition.records)
             if name == to or partition.index in taken or not is_routed(name, partition):
                 continue
             taken.add(partition.index)
@@ -84,13 +74,20 @@ def route(
             topic.partition_data.remove(partition)
             moved.append(partition)
     request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
-    if moved and to is not None:
+    if moved:
         same = next((topic for topic in request.topic_data if name_of(topic, names) == to), None)
         if same is None:
             same = TopicProduceData(name=to, topic_id=names.topic_id(to), partition_data=[])
             request.topic_data.append(same)
         same.partition_data.extend(moved)
     return routed
+
+
+def strip_producer(request: Any) -> None:
+    """Take away what an idempotent producer wrote into the batches of a request."""
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            partition.records = _stripped(partition.records)
 
 
 def has_header(records: Any, text: str) -> bool:

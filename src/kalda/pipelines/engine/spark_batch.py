@@ -18,7 +18,7 @@ from kalda.formats.decoded import DecodeFailure
 from kalda.pipelines.direct.range_job import STEP_FAILED, RangeJob, RangeResult, passed_failure
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, without_offsets
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
-from kalda.pipelines.dlq.letters import DECODE, TRANSFORM
+from kalda.pipelines.dlq.letters import DECODE, EXPECT, TRANSFORM
 from kalda.pipelines.engine.errors import BreakerOpenError, PipelineStoppedError, PoisonBatchError
 from kalda.pipelines.engine.failing_search import (
     FAILING_MAX,
@@ -46,11 +46,12 @@ from kalda.pipelines.engine.spark_tasks import (
     DecodeTask,
     Failing,
     FunctionTask,
+    KnownFailure,
     PlainWriteTask,
     WriteTask,
 )
 from kalda.pipelines.engine.table_target import DELETES_FLAG, source_table
-from kalda.pipelines.expectations import Expectations
+from kalda.pipelines.expectations import ERROR_CLASS, Expectations
 from kalda.pipelines.spec.model import (
     Expectation,
     OnFail,
@@ -162,18 +163,18 @@ class SparkBatch:
                 lambda part, start, end: self._failure_of(decoded, part, start, end),
                 self._breaker(decoded, parts),
             )
+            failing = {
+                part: {
+                    offset: self._failure(decoded, part, offset, reason) for offset, reason in each.items()
+                }
+                for part, each in found.items()
+            }
         except TooManyFailingError as many:
             raise self._too_many(many) from error
         finally:
             decoded.unpersist()
         if not found:
             raise error
-        failing = {
-            part: {
-                offset: (DecodeFailure(0, STEP_FAILED, reason), TRANSFORM) for offset, reason in each.items()
-            }
-            for part, each in found.items()
-        }
         for part, known in passed.items():
             failing.setdefault(part, {}).update(known)
         return failing
@@ -206,6 +207,15 @@ class SparkBatch:
             "breaker.bad_max, and start the pipeline again"
         )
 
+    def _failure(self, decoded: "DataFrame", part: int, offset: int, reason: str) -> KnownFailure:
+        """Return the failure of a record: of a condition, if it does not fail without these."""
+        is_of_check = bool(self._plan.spec.expect) and (
+            self._failure_of(decoded, part, offset, offset + 1, has_checks=False) is None
+        )
+        if is_of_check:
+            return DecodeFailure(0, ERROR_CLASS, reason), EXPECT
+        return DecodeFailure(0, STEP_FAILED, reason), TRANSFORM
+
     def _passed(self) -> Failing:
         """Return the records that are passed over."""
         return {
@@ -214,13 +224,17 @@ class SparkBatch:
             if (known := self._job.passed.get(each.topic_partition))
         }
 
-    def _failure_of(self, decoded: "DataFrame", part: int, start: int, end: int) -> str | None:
+    def _failure_of(
+        self, decoded: "DataFrame", part: int, start: int, end: int, *, has_checks: bool = True
+    ) -> str | None:
         """Return why steps and conditions fail for the offsets of a part; None if they do not."""
         some = decoded.where(f"spark_partition_id() = {part} AND {OFFSET} >= {start} AND {OFFSET} < {end}")
         try:
             rows = self._transformed(some)
             if self._row_wise_count() == len(self._plan.spec.transform):
-                rows = add_columns(self._session, rows, self._flags())
+                flags = self._flags()
+                chosen = {name: flags[name] for name in flags if has_checks or name == DELETES_FLAG}
+                rows = add_columns(self._session, rows, chosen)
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
             if not _is_of_a_value(error):

@@ -130,7 +130,7 @@ def produce_request(
         return name if name in _UNPREFIXED else space.prefix_bytes + name
 
     if version >= _TRANSACTIONAL_ID_FROM:
-        reader.rename(stored)
+        reader.rename(lambda name: space.prefix_bytes + name if name else name)
     reader.skip(6)
     for _ in range(reader.count()):
         if version < NAMES_BELOW:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.create_topics import CreateTopicsResponse
 from kalda.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsMatchingAcl,
@@ -30,6 +31,9 @@ from kalda.protocol.namespaces.kinds import (
 )
 from kalda.protocol.namespaces.namespace import Namespace
 from kalda.protocol.schema import Message
+
+TOPIC_LENGTH_MAX: Final = 249
+"""Characters of a topic's name, with the prefix."""
 
 
 class Broker(TopicNames, Protocol):
@@ -201,7 +205,25 @@ def _together(_: Namespace, __: Broker, response: DeleteAclsResponse, counts: ob
     response.filter_results = together
 
 
+# CreateTopics: the broker's limit is that of the stored name, which the client does not see.
+
+
+def _no_note(space: Namespace, broker: Broker, request: object, version: int) -> None:
+    """The names were all there was to translate."""
+
+
+def _say_limit(space: Namespace, _: Broker, response: CreateTopicsResponse, __: object) -> None:
+    limit = TOPIC_LENGTH_MAX - len(space.prefix)
+    for topic in response.topics:
+        if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and len(topic.name) > limit:
+            topic.error_message = (
+                f"Topic name is invalid: it has {len(topic.name)} characters, and in the namespace "
+                f"{space.name} at most {limit} are allowed"
+            )
+
+
 _SPECIAL: Final[dict[ApiKey, _Special]] = {
+    ApiKey.CREATE_TOPICS: _Special(_no_note, _say_limit),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _Special(_begin_at_prefix, _nothing),
     ApiKey.ELECT_LEADERS: _Special(_elect_own, _leave_out_not_needed),
     ApiKey.DESCRIBE_ACLS: _Special(_widen, _narrow),

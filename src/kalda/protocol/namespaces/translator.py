@@ -87,7 +87,7 @@ class Translator:
             if version >= frames.NAMES_BELOW and not has_masked:
                 return chunks
             return frames.fetch_response(self._space, chunks, version)
-        frame = b"".join(chunk for chunk in chunks if isinstance(chunk, (bytes, bytearray, memoryview)))
+        frame = b"".join(map(_in_memory, chunks))
         if key is ApiKey.PRODUCE:
             has_names = version < frames.NAMES_BELOW or self._space.prefix_bytes in frame
             if not has_names and not note.has_masked:
@@ -129,3 +129,8 @@ class Translator:
         # Writable, as a frame that was received is.
         translated = bytearray(b"".join((frame[:position], *body)))
         return memoryview(translated), RequestNote(api.api_key, version, special=special)
+
+
+def _in_memory(chunk: Chunk) -> bytes | bytearray | memoryview:
+    assert isinstance(chunk, (bytes, bytearray, memoryview)), f"only Fetch has records, not {chunk!r}"
+    return chunk

@@ -3,6 +3,7 @@
 What it checks:
 
 - a leader's in-sync replicas are those that its version of the partition's znode holds;
+- every in-sync replica has what is committed, unless its machine has lost power;
 - nothing is committed while fewer replicas than ``min.insync.replicas`` are in sync;
 - the session of a broker that has ended expires.
 """
@@ -12,7 +13,7 @@ from typing import Final
 from kalda.broker.replicas.partition import Partition
 from kalda.cluster import paths
 from kalda.cluster.schema import PartitionState, SchemaError, decode_partition_state, decode_topic
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
 from kalda.simulation.history import History
 from kalda.zookeeper.server.data_tree import DataTree
@@ -27,7 +28,7 @@ class StoredState:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._committed: Final[dict[TopicPartition, tuple[int, int, int, int]]] = {}
+        self._committed: Final[dict[tuple[UUID, int], tuple[int, int, int, int]]] = {}
         """Leader, version of the znode, count of in-sync replicas and high watermark at the last look."""
         self._down_since: Final[dict[int, float]] = {}
         """When each broker's process was seen as ended, while the coordination server ran all the time."""
@@ -42,6 +43,7 @@ class StoredState:
             for partition in list(server.services.replica_manager.partitions.values()):
                 if partition.is_leader and not partition.is_offline:
                     self._look_at_commits(broker_id, partition)
+                    self._look_at_replicas(broker_id, partition)
                     if tree is not None:
                         self._compare(tree, broker_id, partition)
 
@@ -64,8 +66,9 @@ class StoredState:
         name, log = partition.topic_partition, partition.log
         wanted = min(log.config.min_insync_replicas, len(partition.replicas))
         now = (broker_id, partition.partition_epoch, len(partition.isr), log.high_watermark)
-        before = self._committed.get(name)
-        self._committed[name] = now
+        key = (partition.topic_id, name.partition)
+        before = self._committed.get(key)
+        self._committed[key] = now
         # In one version of the znode, so that the replicas were the same all the time.
         is_same = before is not None and before[:3] == now[:3]
         if before is not None and is_same and len(partition.isr) < wanted and log.high_watermark > before[3]:
@@ -74,6 +77,27 @@ class StoredState:
                 f"{name} on {broker_id}: from {before[3]} to {log.high_watermark} with "
                 f"{list(partition.isr)} in sync, {wanted} are needed",
             )
+
+    def _look_at_replicas(self, leader_id: int, partition: Partition) -> None:
+        name, committed = partition.topic_partition, partition.log.high_watermark
+        for broker_id in partition.isr:
+            if broker_id == leader_id or not self._cluster.is_serving(broker_id):
+                continue
+            manager = self._cluster.servers[broker_id].services.replica_manager
+            replica = manager.partitions.get(name)
+            if replica is None or replica.topic_id != partition.topic_id or replica.is_offline:
+                continue
+            # A leader that was replaced does not know yet who is in sync.
+            if replica.leader_epoch != partition.leader_epoch:
+                continue
+            if self._cluster.machine(broker_id).disk.power_losses:
+                continue
+            if replica.log.log_end_offset < committed:
+                self._history.violate(
+                    "in-sync replicas have what is committed",
+                    f"{name} is committed to {committed} on {leader_id}, and ends at "
+                    f"{replica.log.log_end_offset} on {broker_id}",
+                )
 
     def _look_at_sessions(self, tree: DataTree | None) -> None:
         zookeeper = self._cluster.zookeeper
