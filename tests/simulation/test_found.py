@@ -1,4 +1,4 @@
-"""Schedules that found faults of Kalda, and fail without what mended them; unit tests show each fault as well."""
+"""Schedules that found faults of Kalda, and fail without their fixes; unit tests show each fault as well."""
 
 import pytest
 

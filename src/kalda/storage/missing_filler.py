@@ -1,9 +1,9 @@
 """Puts records back that a log has lost, from batches that another replica sent.
 
 The batches carry their offsets and leader epochs, so the log gets the same bytes as the other replica. They
-are collected in a segment whose files end in ``.tmp``, which a start removes; the log cleaner, which may clean
-the same log meanwhile, removes what ends in ``.cleaned``. The segment is synced before the log shows it, and
-only then the offsets stop being missing: a crash in between costs only the work.
+are collected in a segment whose files end in ``.tmp``, which a start removes; the log cleaner, which may work
+on the same log meanwhile, removes what ends in ``.cleaned``. The segment is synced before the log shows it,
+and only then the offsets stop being missing: a crash in between costs only the work.
 """
 
 import logging
