@@ -325,7 +325,7 @@ class Administration:
             if place not in found or found[place].value != value:
                 self._violate(f"{value!r} was acknowledged at {place}; there is {found.get(place)}")
         start = self._facts.get(("start", name))
-        # Brokers write their log start offsets down once in a minute, as Kafka's do: a kill may lose the last.
+        # Brokers write log start offsets down once in a minute, as Kafka does: a kill may lose the last ones.
         cluster = self._world.cluster
         was_killed = any(cluster.machine(number).starts > 1 for number in cluster.brokers)
         is_read = isinstance(start, int) and any(part == 0 and offset < start for part, offset in found)
