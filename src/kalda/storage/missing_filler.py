@@ -1,8 +1,9 @@
 """Puts records back that a log has lost, from batches that another replica sent.
 
 The batches carry their offsets and leader epochs, so the log gets the same bytes as the other replica. They
-are collected in a segment whose files end in ``.cleaned``, which a start removes. The segment is synced
-before the log shows it, and only then the offsets stop being missing: a crash in between costs only the work.
+are collected in a segment whose files end in ``.tmp``, which a start removes; the log cleaner, which may work
+on the same log meanwhile, removes what ends in ``.cleaned``. The segment is synced before the log shows it,
+and only then the offsets stop being missing: a crash in between costs only the work.
 """
 
 import logging
@@ -13,13 +14,13 @@ from kalda.records.batch import Buffer, iter_headers, validate
 from kalda.records.errors import RecordsError
 from kalda.records.message_set import first_offset
 from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import TEMPORARY_SUFFIX
 from kalda.storage.errors import (
     CorruptIndexError,
     GapChangedError,
     LogStorageError,
     UnexpectedAppendOffsetError,
 )
-from kalda.storage.file_names import CLEANED_SUFFIX
 from kalda.storage.log_resources import LogResources
 from kalda.storage.log_segment import LogSegment
 from kalda.storage.missing_offsets import OffsetRange
@@ -172,7 +173,7 @@ class GapFiller:
     def _begin(self) -> LogSegment:
         log = self._log
         segment = LogSegment(
-            log.directory, self.next_offset, {}, log.config, self._resources, file_suffix=CLEANED_SUFFIX
+            log.directory, self.next_offset, {}, log.config, self._resources, file_suffix=TEMPORARY_SUFFIX
         )
         # Assigned before the files are created, so that `abandon` removes those that were.
         self._segment, self._has_markers = segment, False
@@ -202,7 +203,7 @@ class GapFiller:
                 each.remove_offset_indexes()
             else:
                 each.remove_files()
-        segment.drop_file_suffix(CLEANED_SUFFIX)
+        segment.drop_file_suffix(TEMPORARY_SUFFIX)
         if not segment.transaction_index.size:
             file_system.remove(segment.transaction_index.path)
         file_system.sync_directory(log.directory)

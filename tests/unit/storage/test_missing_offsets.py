@@ -6,8 +6,9 @@ import pytest
 
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
+from kalda.runtime.filesystem import TEMPORARY_SUFFIX
 from kalda.storage.errors import RecordsMissingError, UnexpectedAppendOffsetError
-from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE
+from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE, CLEANED_SUFFIX
 from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.missing_filler import GapFiller
@@ -252,7 +253,24 @@ def test_only_what_is_missing_is_put_back() -> None:
     assert not filler.has_records
     filler.abandon()
     assert (gap,) == broker.log.missing.ranges
-    assert not [name for name in broker.file_names() if "cleaned" in name]
+    assert not [name for name in broker.file_names() if name.endswith(TEMPORARY_SUFFIX)]
+
+
+def test_records_that_are_put_back_are_not_taken_for_leftovers_of_the_cleaner() -> None:
+    """It removed them while they were collected; the log showed records that were not on disk."""
+    files, bases = filled()
+    cut(files, bases[1], 0)
+    broker = Broker(SMALL, files)
+    [gap] = broker.log.missing.ranges
+    other = Broker(SMALL)
+    for number in range(20):
+        other.log.append_as_leader(batch(b"%d" % number), 0)
+    filler = GapFiller(broker.log, broker.manager.resources, gap)
+    assert filler.append(other.log.read(gap.first, 60, FetchIsolation.LOG_END).records.read()) is None
+    assert filler.has_records
+    assert not [name for name in broker.file_names() if name.endswith(CLEANED_SUFFIX)]
+    filler.abandon()
+    assert not [name for name in broker.file_names() if name.endswith(TEMPORARY_SUFFIX)]
 
 
 def test_records_that_another_replica_may_have_are_not_skipped() -> None:

@@ -325,7 +325,11 @@ class Administration:
             if place not in found or found[place].value != value:
                 self._violate(f"{value!r} was acknowledged at {place}; there is {found.get(place)}")
         start = self._facts.get(("start", name))
-        if isinstance(start, int) and any(place[0] == 0 and place[1] < start for place in found):
+        # Brokers write log start offsets down once in a minute, as Kafka does: a kill may lose the last ones.
+        cluster = self._world.cluster
+        was_killed = any(cluster.machine(number).starts > 1 for number in cluster.brokers)
+        is_read = isinstance(start, int) and any(part == 0 and offset < start for part, offset in found)
+        if is_read and not was_killed:
             self._violate(f"records of {name}-0 before {start} were deleted, and are read")
 
     async def _check_directories(self, admin: AsyncAdmin, name: str) -> None:

@@ -113,7 +113,7 @@ class Billing:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             request_timeout_ms=4_000,
-            max_poll_interval_ms=9_000,
+            max_poll_interval_ms=5_000,
             **classic,
         )
         producer: AsyncProducer[bytes, bytes] = AsyncProducer(
@@ -160,7 +160,7 @@ class Billing:
                 _output_of(record.partition, record.offset, record.value),
                 partition=random.randrange(_PARTITIONS),
             )
-        if not self._is_draining and random.random() < 0.06:
+        if not self._is_draining and random.random() < 0.12:
             # Slow enough to lose the partitions, or the transaction.
             await asyncio.sleep(random.random() * 14)
         metadata = await consumer.group_metadata()

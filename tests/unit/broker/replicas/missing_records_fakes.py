@@ -17,6 +17,7 @@ from kalda.protocol.messages.fetch import (
     PartitionData,
 )
 from kalda.protocol.schema import Message
+from kalda.runtime.filesystem import TEMPORARY_SUFFIX
 from kalda.storage.errors import OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
@@ -175,7 +176,7 @@ class Damaged:
 
     def leftovers(self) -> list[str]:
         """Files of segments that were begun and are not part of the log."""
-        return [name for name in self.broker.file_names() if "cleaned" in name]
+        return [name for name in self.broker.file_names() if name.endswith(TEMPORARY_SUFFIX)]
 
 
 def fail_with(files: FaultyFileSystem, code: int, *operations: str, path: str = "") -> None:

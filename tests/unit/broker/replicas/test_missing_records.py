@@ -435,7 +435,7 @@ async def test_a_full_disk_does_not_make_readers_skip_what_others_have() -> None
 
 @pytest.mark.parametrize(
     ("operation", "path"),
-    [("sync", ""), ("rename", "cleaned"), ("replace", "missing-offsets"), ("write", "")],
+    [("sync", ""), ("rename", "tmp"), ("replace", "missing-offsets"), ("write", "")],
 )
 async def test_a_disk_that_fails_at_any_step_leaves_the_log_as_it_was(operation: str, path: str) -> None:
     """Two gaps, so that the list of what is missing is written again."""
