@@ -33,16 +33,10 @@ def client(request: pytest.FixtureRequest) -> Client:
     return found
 
 
-@pytest.fixture(scope="module")
-def one_broker() -> Iterator[Cluster]:
+@pytest.fixture
+def single() -> Iterator[Cluster]:
     with Cluster(brokers=1) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def single(one_broker: Cluster) -> Iterator[Cluster]:
-    yield one_broker
-    one_broker.clear_faults()
 
 
 @pytest.fixture

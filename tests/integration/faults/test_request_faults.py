@@ -23,16 +23,10 @@ from tests.raw_client import RawClient
 Error = ErrorCode
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Cluster]:
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=1) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def cluster(shared: Cluster) -> Iterator[Cluster]:
-    yield shared
-    shared.clear_faults()
 
 
 def new_topics(cluster: Cluster, count: int, partitions: int = 2) -> list[str]:
