@@ -70,7 +70,7 @@ def listener_of(base: str, space: Namespace) -> str:
 
 
 def prefix_of_listener(name: str) -> str:
-    """Return the prefix of the namespace that a listener is of; an empty one for a listener of the cluster."""
+    """Return the prefix of the namespace that a listener is of; an empty one for a listener of brokers."""
     return name.partition("/")[2]
 
 
