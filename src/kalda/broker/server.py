@@ -142,13 +142,13 @@ class BrokerServer:
         filters = [] if faults is None else [self.fault_filter(faults)]
         self.parts.server.set_outer_filters(filters)
 
-    def fault_filter(self, faults: Faults, prefix: str = "") -> FrameFilter:
-        """Return a filter of a listener that applies faults; `prefix` is that of a namespace's names."""
+    def fault_filter(self, faults: Faults) -> FrameFilter:
+        """Return a filter of listeners that applies faults."""
         # Imported only when needed: few brokers have faults.
-        from kalda.broker.requests.fault_filter import FaultFilter, PlainNames
+        from kalda.broker.requests.fault_filter import FaultFilter
         from kalda.broker.requests.handlers import HANDLERS
 
-        names = PlainNames(self.services.metadata_cache, prefix)
+        names = self.services.metadata_cache
         return FaultFilter(faults, HANDLERS, broker_id=self.services.broker_id, names=names)
 
     def leads(self, topic: str, partition: int) -> bool:

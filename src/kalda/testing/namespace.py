@@ -17,7 +17,6 @@ from kalda.cluster.schema import ListenerEndpoint
 from kalda.common.overriding import override
 from kalda.common.public import public_in
 from kalda.faults import Fault, FaultError, FaultPlan
-from kalda.protocol.namespaces import namespace as stored
 from kalda.testing.cluster_faults import SharedFaultState
 from kalda.testing.cluster_threads import BrokerThread, ClusterError
 from kalda.testing.security import ClientConfigs, SecuredCluster
@@ -215,7 +214,7 @@ class Namespaces:
         async def open_one(server: BrokerServer) -> ListenerEndpoint:
             broker_id = server.services.broker_id
             port = known[broker_id].port if broker_id in known else 0
-            outer = [] if faults is None else [server.fault_filter(faults, stored.Namespace(name).prefix)]
+            outer = [] if faults is None else [server.fault_filter(faults)]
             endpoint = await server.namespaces.open(name, port, outer=outer)
             if is_alone:
                 server.namespaces.announce(name, {broker_id: self.advertise(broker_id, endpoint)})

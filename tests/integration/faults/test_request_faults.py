@@ -23,16 +23,10 @@ from tests.raw_client import RawClient
 Error = ErrorCode
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Cluster]:
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=1) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def cluster(shared: Cluster) -> Iterator[Cluster]:
-    yield shared
-    shared.clear_faults()
 
 
 def new_topics(cluster: Cluster, count: int, partitions: int = 2) -> list[str]:
@@ -301,6 +295,17 @@ def test_between_brokers_only_if_the_plan_says_so() -> None:
         cluster.clear_faults()
         with kalda.Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
             producer.send("t", value=b"x").result(60)
+
+
+def test_names_are_plain_in_a_namespace_also_where_topics_have_ids(cluster: Cluster) -> None:
+    cluster.apply_faults("produce:NOT_LEADER*2,topic=orders; fetch:NOT_LEADER*2,topic=orders")
+    with cluster.namespace() as space:
+        with kalda.Admin(bootstrap_servers=space.bootstrap) as admin:
+            admin.create_topics([kalda.NewTopic("orders", 1, 1)])
+        with kalda.Producer(bootstrap_servers=space.bootstrap) as producer:
+            producer.send("orders", value=b"x").result(60)
+        assert ["x"] == records_of(space.bootstrap, "orders", 1)
+    assert [2, 2] == cluster.faults_applied()
 
 
 def test_plan_is_replaced_and_a_wrong_one_changes_nothing(cluster: Cluster) -> None:

@@ -54,6 +54,7 @@ from kalda.net.frame_filters import (
 )
 from kalda.protocol import codec, framing, registry
 from kalda.protocol.headers import RequestHeader, read_response_header, response_header
+from kalda.protocol.namespaces.namespace import prefix_of_listener
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
 
 logger: Final = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class _Note:
 
     fault: RequestFault
     request: Any
+    names: TopicNames
     refusal: Any = None
     """What is put into the response, where the request went on without it."""
     routed: RoutedRequest | None = None
@@ -150,11 +152,12 @@ class FaultFilter:
             request.session_id, request.session_epoch = 0, _WITHOUT_SESSION
         else:
             is_changed = False
-        facts = self._facts(connection, header, request)
+        names = PlainNames(self._names, prefix_of_listener(connection.listener))
+        facts = self._facts(connection, header, request, names)
         if self._loses_sequences(facts):
             strip_producer(request)
             is_changed = True
-        each = _Request(handler, header, request, data[:body], is_changed)
+        each = _Request(handler, header, request, data[:body], is_changed, names)
         fault = self._faults.next(facts)
         if fault is not None:
             logger.debug("fault %s applies to %s of %s", fault.effect.value, header, connection.peer)
@@ -178,7 +181,9 @@ class FaultFilter:
 
     # Requests.
 
-    def _facts(self, connection: Connection, header: RequestHeader, request: Any) -> RequestFacts:
+    def _facts(
+        self, connection: Connection, header: RequestHeader, request: Any, names: TopicNames
+    ) -> RequestFacts:
         is_produce = header.api_key == ApiKey.PRODUCE
         return RequestFacts(
             api_key=header.api_key,
@@ -186,7 +191,7 @@ class FaultFilter:
             broker=self._broker_id,
             client=header.client_id,
             is_of_broker=connection.software[0] == BROKER_SOFTWARE_NAME,
-            topics=topics_of(request, self._names),
+            topics=topics_of(request, names),
             groups=groups_of(request),
             transactional_ids=transactional_ids_of(request),
             has_header=(lambda text: _has_header(request, text)) if is_produce else (lambda _: False),
@@ -204,7 +209,7 @@ class FaultFilter:
 
     def _apply(self, fault: RequestFault, each: "_Request") -> RequestAction:
         """Return what a fault does to a request."""
-        note = _Note(fault, each.message)
+        note = _Note(fault, each.message, each.names)
         match fault.effect:
             case RequestEffect.ERROR:
                 return self._refuse(fault, each)
@@ -236,18 +241,18 @@ class FaultFilter:
         code = self._code(fault, each.handler.key, each.header.api_version)
         if each.handler.key is ApiKey.METADATA:
             # It also names the brokers, so that the response is made, and its topics get the error.
-            return Pass(_Note(fault, each.message))
+            return Pass(_Note(fault, each.message, each.names))
         refused, rest = each.message, None
         if fault.is_partial and can_be_divided(each.message):
             choose = self._choice(fault)
-            refused = part_of(each.message, self._names, choose)
-            rest = part_of(each.message, self._names, lambda *partition: not choose(*partition))
+            refused = part_of(each.message, each.names, choose)
+            rest = part_of(each.message, each.names, lambda *partition: not choose(*partition))
         refusal = self._refusal(each.handler, refused, code, each.header.api_version)
         if refusal is None:
             return Close(f"a fault refused a request without answer with {code.name}")
         if rest is None:
             return Answer(_reply(each.header, refusal))
-        return ReplaceRequest(each.encoded(rest), _Note(fault, each.message, refusal))
+        return ReplaceRequest(each.encoded(rest), _Note(fault, each.message, each.names, refusal))
 
     def _refusal(self, handler: ApiHandler, request: Any, code: ErrorCode, version: int) -> Any:
         response = handler.refusal(request, code, version)
@@ -267,8 +272,10 @@ class FaultFilter:
                 return False
             return fault.header is None or has_header(partition.records, fault.header)
 
-        routed = route(each.message, self._names, fault.to, is_routed)
-        return ReplaceRequest(each.encoded(each.message), _Note(fault, each.message, routed=routed))
+        routed = route(each.message, each.names, fault.to, is_routed)
+        return ReplaceRequest(
+            each.encoded(each.message), _Note(fault, each.message, each.names, routed=routed)
+        )
 
     def _choice(self, fault: RequestFault) -> Callable[[str, Any], bool]:
         def is_meant(topic: str, partition: Any) -> bool:
@@ -304,7 +311,7 @@ class FaultFilter:
                     response.throttle_time_ms = note.fault.milliseconds
                 connection.mute(seconds)
             elif note.routed is not None:
-                note.routed.undo(response, self._names)
+                note.routed.undo(response, note.names)
             elif note.refusal is not None:
                 merge(response, note.refusal)
             else:
@@ -324,15 +331,13 @@ class FaultFilter:
             is_partial = fault.is_partial
 
             def is_meant(topic: Any) -> bool:
-                return not is_partial or concerned(
-                    fault, name_of(topic, self._names), (fault.partition or 0,)
-                )
+                return not is_partial or concerned(fault, name_of(topic, note.names), (fault.partition or 0,))
 
             set_topic_errors(response, code, is_meant)
             return response
         if not fault.is_partial or not can_be_divided(note.request):
             return self._refusal(handler, note.request, code, version)
-        refused = part_of(note.request, self._names, self._choice(fault))
+        refused = part_of(note.request, note.names, self._choice(fault))
         if refused is not None:
             merge(response, self._refusal(handler, refused, code, version))
         return response
@@ -349,6 +354,8 @@ class _Request:
     """The header as it came."""
     is_changed: bool
     """Whether the message is another than the one that came."""
+    names: TopicNames
+    """The ids of the topics as the client names them."""
 
     def encoded(self, message: Any) -> bytes:
         """Return the frame of another message with the same header."""

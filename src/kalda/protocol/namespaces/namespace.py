@@ -69,6 +69,11 @@ def listener_of(base: str, space: Namespace) -> str:
     return f"{base}/{space.prefix}"
 
 
+def prefix_of_listener(name: str) -> str:
+    """Return the prefix of the namespace that a listener is of; an empty one for a listener of brokers."""
+    return name.partition("/")[2]
+
+
 def base_listener(name: str) -> str:
     """Return the name of the listener whose settings apply to a listener: its own, or that of its base."""
     return name.partition("/")[0]
