@@ -7,14 +7,15 @@ from tests.simulation.test_simulation import _simulate
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("seed", "workload"),
+    ("seed", "workload", "seconds"),
     [
-        pytest.param(101, "transactions", id="the cleaner removed records that were fetched again"),
-        pytest.param(108, "exactly-once", id="a removed member's offsets were accepted"),
+        pytest.param(101, "transactions", 60, id="the cleaner removed records that were fetched again"),
+        pytest.param(108, "exactly-once", 60, id="a removed member's offsets were accepted"),
+        pytest.param(54, "exactly-once", 15, id="records of a forgotten epoch were declared lost"),
     ],
 )
-def test_a_schedule_that_found_a_fault_holds(seed: int, workload: str) -> None:
+def test_a_schedule_that_found_a_fault_holds(seed: int, workload: str, seconds: int) -> None:
     """The seed was drawn with this workload alone."""
-    code, trace = _simulate("--seed", str(seed), "--workloads", workload)
+    code, trace = _simulate("--seed", str(seed), "--workloads", workload, "--seconds", str(seconds))
 
     assert 0 == code, trace[-4000:]

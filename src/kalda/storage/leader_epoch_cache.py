@@ -58,6 +58,15 @@ class LeaderEpochFileCache:
             return
         self._write(self._with(epoch, start_offset))
 
+    def insert(self, epoch: int, start_offset: int) -> None:
+        """Add an entry between those of earlier and later epochs, if it fits there; known epochs stay."""
+        index = bisect_right([entry[0] for entry in self.entries], epoch)
+        before, after = self.entries[:index], self.entries[index:]
+        if before and (before[-1][0] == epoch or before[-1][1] > start_offset):
+            return
+        if not after or start_offset <= after[0][1]:
+            self._write((*before, (epoch, start_offset), *after))
+
     def assign_unwritten(self, epoch: int, start_offset: int) -> None:
         """Add an entry only in memory, because the disk is full.
 

@@ -21,6 +21,7 @@ from kalda.storage.errors import (
     LogStorageError,
     UnexpectedAppendOffsetError,
 )
+from kalda.storage.leader_epoch_cache import UNDEFINED_EPOCH
 from kalda.storage.log_resources import LogResources
 from kalda.storage.log_segment import LogSegment
 from kalda.storage.missing_offsets import OffsetRange
@@ -35,9 +36,15 @@ SEGMENT_BYTES_MAX: Final = 1 << 30
 
 
 class GapFiller:
-    """Fills one gap of one log from its beginning; all calls are on the log owner's thread."""
+    """Fills one gap of one log from its beginning; all calls are on the log owner's thread.
 
-    def __init__(self, log: UnifiedLog, resources: LogResources, gap: OffsetRange) -> None:
+    `leader_epoch` is that of the partition, as far as the broker knows. The log may have forgotten its last
+    epochs together with the records: the file of the epochs is synced with them.
+    """
+
+    def __init__(
+        self, log: UnifiedLog, resources: LogResources, gap: OffsetRange, leader_epoch: int = UNDEFINED_EPOCH
+    ) -> None:
         self._log: Final = log
         self._resources: Final = resources
         self._first: Final = gap.first
@@ -51,7 +58,13 @@ class GapFiller:
         epochs = log.leader_epochs
         self._epoch_min: Final = (epochs.epoch_for_offset(gap.first - 1) or 0) if gap.first else 0
         after = epochs.epoch_for_offset(gap.end)
-        self._epoch_max: Final = epochs.latest_epoch if after is None else after
+        self._epoch_max: Final = (
+            max(epochs.latest_epoch, leader_epoch)
+            if after is None or gap.end >= log.log_end_offset
+            else after
+        )
+        self._epochs: Final[dict[int, int]] = {}
+        """Where each epoch of the records begins that were appended."""
 
     @property
     def has_records(self) -> bool:
@@ -102,6 +115,8 @@ class GapFiller:
                 segment.append(
                     batch, header.size, header.last_offset, header.max_timestamp, header.last_offset
                 )
+                if epoch >= 0:
+                    self._epochs.setdefault(epoch, base)
                 self._has_markers |= header.is_control
                 self._has_transactions |= header.is_transactional
                 self.next_offset = header.next_offset
@@ -207,6 +222,8 @@ class GapFiller:
         if not segment.transaction_index.size:
             file_system.remove(segment.transaction_index.path)
         file_system.sync_directory(log.directory)
+        for epoch, start_offset in self._epochs.items():
+            log.leader_epochs.insert(epoch, start_offset)
         log.insert_segment(segment, self.next_offset)
         self._segment = None
         if before:

@@ -7,6 +7,7 @@ import pytest
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
 from kalda.runtime.filesystem import TEMPORARY_SUFFIX
+from kalda.storage.checkpoints import format_leader_epochs
 from kalda.storage.errors import RecordsMissingError, UnexpectedAppendOffsetError
 from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE, CLEANED_SUFFIX
 from kalda.storage.log_config import CleanupPolicy, LogConfig
@@ -14,7 +15,7 @@ from kalda.storage.log_types import FetchIsolation
 from kalda.storage.missing_filler import GapFiller
 from kalda.storage.missing_offsets import MissingOffsets, OffsetRange
 from kalda.storage.producer_state_manager import AppendOrigin
-from tests.unit.storage.faulty_file_system import FaultyFileSystem
+from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
 from tests.unit.storage.log_fixtures import DIRECTORY, PARTITION, Broker, append, batch, marker, read_all
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=0)
@@ -235,6 +236,36 @@ def test_a_transaction_that_ends_behind_what_was_missing_begins_where_it_did() -
         assert expected == aborted_of(whole, offset)
         assert expected == aborted_of(damaged, offset)
     assert [(2, 3)] == aborted_of(damaged.stop(), 2)
+
+
+def test_records_of_an_epoch_that_the_log_has_forgotten_are_put_back() -> None:
+    """A loss of power takes the newest entry of the file of epochs along with the records."""
+    brokers = [Broker(SMALL), Broker(SMALL)]
+    for broker in brokers:
+        log = broker.log
+        for epoch, count in ((0, 2), (1, 3)):
+            log.assign_leader_epoch(epoch)
+            for _ in range(count):
+                log.append_as_leader(batch(b"x"), epoch)
+            log.roll()
+        log.advance_high_watermark(5)
+    damaged, whole = brokers
+    epochs = whole.log.leader_epochs.entries
+    assert ((0, 0), (1, 2)) == epochs
+    files = stopped(damaged)
+    files.remove(f"{DIRECTORY}/{CLEAN_SHUTDOWN_FILE}")
+    files.nodes[f"{PATH}/leader-epoch-checkpoint"] = Node(format_leader_epochs(epochs[:1]))
+    cut(files, 2, 0)
+    damaged = Broker(SMALL, files)
+    [gap] = damaged.log.missing.ranges
+    assert (2, 5) == gap
+    filler = GapFiller(damaged.log, damaged.manager.resources, gap, leader_epoch=1)
+    filler.append(whole.log.read(2, 10_000, FetchIsolation.LOG_END).records.read())
+    errors: list[Exception | None] = []
+    filler.install(errors.append)
+    assert [None] == errors
+    assert epochs == damaged.log.leader_epochs.entries
+    assert not damaged.log.missing.ranges
 
 
 def test_only_what_is_missing_is_put_back() -> None:

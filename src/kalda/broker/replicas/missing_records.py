@@ -252,7 +252,7 @@ class MissingRecords:
     ) -> int | None:
         """Fill one gap from its start; return where records continue after ones that the replica lacks."""
         log = search.partition.log
-        filler = search.filler = GapFiller(log, self._resources, gap)
+        filler = search.filler = GapFiller(log, self._resources, gap, search.partition.leader_epoch)
         try:
             resume = await self._fetch_into(filler, search, broker_id, connection, gap)
             if filler.has_records and self._is_current(search):
