@@ -6,7 +6,7 @@ from `CommonClientConfig` and adds its own. `from_options` reads keyword argumen
 """
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
+from enum import Enum, IntEnum
 from numbers import Real
 from typing import Final, Self
 
@@ -231,7 +231,9 @@ def _text(key: ConfigKey, value: Option) -> str:
         ClientConfigError: a properties file cannot hold such a value.
     """
     if isinstance(value, Enum):
-        value = value.value
+        # The number of an IntEnum is the wire's; a setting has its name.
+        is_number = isinstance(value, IntEnum) and key.type is ConfigType.STRING
+        value = value.name.lower() if is_number else value.value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | Real):

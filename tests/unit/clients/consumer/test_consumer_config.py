@@ -33,6 +33,13 @@ def test_without_a_group_nothing_is_committed_by_default() -> None:
         config(enable_auto_commit=True)
 
 
+def test_the_isolation_level_may_be_a_member_of_the_enumeration() -> None:
+    config = ConsumerConfig.from_options(
+        {"bootstrap_servers": "a:1", "isolation_level": IsolationLevel.READ_COMMITTED}
+    )
+    assert config.isolation is IsolationLevel.READ_COMMITTED
+
+
 def test_a_reset_to_records_of_an_age_may_be_a_timedelta() -> None:
     options = {"bootstrap_servers": "a:1", "auto_offset_reset": timedelta(days=40, milliseconds=1500)}
     found = ConsumerSetup.from_options(options).config.offset_reset
