@@ -11,6 +11,8 @@ import pytest
 DOCS = Path(__file__).parents[3] / "docs"
 FILE = re.compile(r'^```python title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 WAIT_SECONDS = 100
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+"""What the pages show is printed without options of the outer run."""
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "kalda", "-p", "asyncio", "-p", "xdist", "--rootdir=."]
 """Only the plug-ins that the pages need: those of this project's own tests change how tests run."""
 
@@ -26,7 +28,7 @@ def run_page(page: str, directory: Path, *options: str, packages: Path | None = 
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *OPTIONS, *options],
         cwd=directory,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": python_path},
+        env={**ENVIRONMENT, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": python_path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -66,7 +68,7 @@ def test_the_failure_that_the_tutorial_shows_is_what_pytest_prints(tmp_path: Pat
     printed = subprocess.run(
         [sys.executable, "-m", "pytest", *OPTIONS, "test_billing.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**ENVIRONMENT, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         text=True,
         timeout=WAIT_SECONDS,
