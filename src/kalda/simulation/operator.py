@@ -252,11 +252,15 @@ class Operator:
         cluster = self._cluster
         if self._busy or not all(map(cluster.is_serving, cluster.brokers)):
             return False
-        return all(
-            set(partition.isr) == set(partition.replicas)
+        hosted = [
+            partition
             for server in cluster.servers.values()
             for partition in server.services.replica_manager.partitions.values()
-            if partition.is_leader
+        ]
+        led = [partition for partition in hosted if partition.is_leader]
+        # A partition without a leader may have one replica in sync only.
+        return {each.topic_partition for each in hosted} == {each.topic_partition for each in led} and all(
+            set(partition.isr) == set(partition.replicas) for partition in led
         )
 
 
