@@ -26,7 +26,8 @@ class Feeder:
         self._pause_seconds_max: Final = pause_seconds_max
         self._runs = 0
         self.acknowledged: Final[dict[tuple[int, int], bytes]] = {}
-        """The values that brokers acknowledged, by partition and offset."""
+        """The values that brokers acknowledged, by partition and offset; an offset that the broker has
+        forgotten is a negative number of its own."""
 
     async def run(self) -> None:
         """Send; the main function of a client."""
@@ -64,4 +65,5 @@ class Feeder:
         waiting.pop(future, None)
         if future.exception() is None:
             metadata = future.result()
-            self.acknowledged[metadata.partition, metadata.offset] = value
+            offset = metadata.offset if metadata.offset >= 0 else -1 - len(self.acknowledged)
+            self.acknowledged[metadata.partition, offset] = value

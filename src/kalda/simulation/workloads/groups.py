@@ -47,7 +47,7 @@ class Readers:
         self._world: Final = world
         self._kind: Final = world.random("readers").choice(list(_KINDS))
         self._feeder: Final = Feeder(world, TOPIC, _PARTITIONS, 0.8)
-        self._delivered: Final[set[tuple[int, int]]] = set()
+        self._delivered: Final[set[bytes]] = set()
         self._ownership: Final = OwnershipCheck()
         self._commits: Final = CommitCheck()
         self._runs = 0
@@ -86,7 +86,7 @@ class Readers:
 
     def _undelivered(self) -> dict[tuple[int, int], bytes]:
         acknowledged = self._feeder.acknowledged
-        return {place: value for place, value in acknowledged.items() if place not in self._delivered}
+        return {place: value for place, value in acknowledged.items() if value not in self._delivered}
 
     async def _settle(self, members: list[_Consumer]) -> None:
         """Poll until the members own all partitions between them, each one, and it stays so."""
@@ -151,7 +151,7 @@ class Readers:
 
     def _take(self, records: list[Any], metadata: Any) -> None:
         for record in records:
-            self._delivered.add((record.partition, record.offset))
+            self._delivered.add(record.value or b"")
         for number in {record.partition for record in records}:
             wrong = self._ownership.delivered(metadata.generation_id, number, metadata.member_id)
             if wrong is not None and metadata.generation_id >= 0:
