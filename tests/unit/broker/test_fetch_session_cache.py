@@ -179,3 +179,18 @@ def test_a_partition_named_twice_is_read_once() -> None:
     request = sessions.request(0, -1, 1)
     request.topics *= 2
     assert 1 == len(sessions.cache.context(11, request).entries)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_follower_that_truncates_is_sent_the_high_watermark_afterwards(is_first: bool) -> None:
+    """It does not look at the bounds of an answer with a diverging epoch, and they may not change again."""
+    sessions = Sessions()
+    diverging = result(0, high_watermark=2)._replace(diverging_epoch=(1, 2))
+    context = sessions.cache.context(12, sessions.request(0, 0, 1, replica_id=1))
+    assert isinstance(context, FullContext)
+    _, session_id, _ = context.answer([(b"t", diverging if is_first else result(0))])
+    answers = [result(0, high_watermark=2)] if is_first else [diverging, result(0, high_watermark=2)]
+    for epoch, answer in enumerate(answers, start=1):
+        following = sessions.cache.context(12, sessions.request(session_id, epoch, replica_id=1))
+        assert isinstance(following, IncrementalContext)
+        assert [(b"t", [answer])] == list(following.answer([(b"t", answer)])[2])

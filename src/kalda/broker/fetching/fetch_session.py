@@ -95,9 +95,8 @@ class FullContext:
         partitions: PartitionsCached = {}
         for key, result in results:
             name = (key, result.partition)
-            partitions[name] = CachedPartition(
-                fields_by_partition[name], result.high_watermark, result.log_start_offset
-            )
+            cached = partitions[name] = CachedPartition(fields_by_partition[name])
+            cached.update(result)
         return partitions
 
 
@@ -158,11 +157,12 @@ class CachedPartition:
         if result.log_start_offset != self.log_start_offset:
             self.log_start_offset = result.log_start_offset
             must_respond = True
-        if result.error_code != 0:
-            # Forget the bounds, so that the first answer after the error is sent in any case.
+        if result.error_code != 0 or result.diverging_epoch is not None:
+            # Forget the bounds, so that the first answer after the error is sent in any case. A follower that
+            # is sent a diverging epoch truncates, and does not look at the bounds either.
             self.high_watermark = -1
             must_respond = True
-        return must_respond or result.preferred_read_replica != -1 or result.diverging_epoch is not None
+        return must_respond or result.preferred_read_replica != -1
 
 
 PartitionsCached = dict[PartitionName, CachedPartition]
