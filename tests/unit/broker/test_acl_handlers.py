@@ -51,8 +51,29 @@ class FailingAuthorizer:
     async def create(self, *_: object) -> None:
         raise self._error
 
+    async def refresh(self, _: object) -> None:
+        raise self._error
+
     async def delete(self, *_: object) -> None:
         raise self._error
+
+
+class StaleAuthorizer:
+    """Does not know an ACL that another broker has created, until it reads it."""
+
+    def __init__(self) -> None:
+        self.known: list[AclBinding] = []
+        self.deleted: list[AclBinding] = []
+
+    def find(self, _: object) -> list[AclBinding]:
+        return self.known
+
+    async def refresh(self, pattern: ResourcePattern) -> None:
+        if pattern == BINDING.pattern:
+            self.known = [BINDING]
+
+    async def delete(self, pattern: ResourcePattern, entries: list[AccessControlEntry]) -> None:
+        self.deleted += [AclBinding(pattern, entry) for entry in entries]
 
 
 def authorizer(error: ZooKeeperError) -> Authorizer:
@@ -92,3 +113,32 @@ async def test_deleted_acls_are_tried_again(error: ZooKeeperError, code: ErrorCo
     [matching] = result.matching_acls
     assert code == matching.error_code
     assert f"ACLs of Literal Topic t could not be deleted: {error}" == matching.error_message
+
+
+async def test_an_acl_that_the_broker_does_not_know_yet_is_deleted() -> None:
+    """Else the right would stay, and the answer be that there was none."""
+    stale = StaleAuthorizer()
+    response = delete_acls.handle(cast(Authorizer, stale), DeleteAclsRequest(filters=[EXACT]), CONTEXT)
+    assert isinstance(response, Coroutine)
+    [result] = (await response).filter_results
+    assert ["User:alice"] == [each.principal for each in result.matching_acls]
+    assert [BINDING] == stale.deleted
+
+
+@pytest.mark.parametrize(("error", "code"), [*CODES[:2], (CODES[2][0], ErrorCode.NONE)])
+async def test_a_deletion_that_cannot_read_is_tried_again(error: ZooKeeperError, code: ErrorCode) -> None:
+    """But for a name that no ACL can have."""
+    response = delete_acls.handle(authorizer(error), DeleteAclsRequest(filters=[EXACT]), CONTEXT)
+    assert isinstance(response, Coroutine)
+    [result] = (await response).filter_results
+    assert code == result.error_code
+    assert not result.matching_acls
+
+
+EXACT = DeleteAclsFilter(
+    resource_type_filter=ResourceType.TOPIC,
+    resource_name_filter="t",
+    pattern_type_filter=PatternType.LITERAL,
+    operation=AclOperation.ANY,
+    permission_type=PermissionType.ANY,
+)

@@ -258,6 +258,14 @@ class Authorizer:
         """Return the bindings that a filter matches."""
         return [binding for binding in self._rules.bindings() if wanted.matches(binding)]
 
+    async def refresh(self, pattern: ResourcePattern) -> None:
+        """Read the entries of a pattern again: this broker may not know of the last changes yet.
+
+        Raises:
+            ZooKeeperError: they could not be read.
+        """
+        self._on_entries(pattern, await self._store.read(pattern))
+
     async def create(self, bindings: Sequence[AclBinding]) -> None:
         """Add bindings of one pattern.
 

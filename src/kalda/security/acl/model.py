@@ -186,6 +186,14 @@ class AclFilter:
     operation: AclOperation = AclOperation.ANY
     permission: PermissionType = PermissionType.ANY
 
+    @property
+    def only_pattern(self) -> ResourcePattern | None:
+        """The one pattern that the filter can match; None if there may be several."""
+        is_exact = self.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
+        if self.name is None or self.resource_type is ResourceType.ANY or not is_exact:
+            return None
+        return ResourcePattern(self.resource_type, self.name, self.pattern_type)
+
     def matches(self, binding: AclBinding) -> bool:
         """Whether a binding is among those that the filter stands for."""
         return self.matches_pattern(binding.pattern) and self.matches_entry(binding.entry)

@@ -21,6 +21,7 @@ from kalda.security.acl.model import (
     AclBinding,
     AclFilter,
     AclOperation,
+    PatternType,
     PermissionType,
     ResourcePattern,
     ResourceType,
@@ -242,7 +243,8 @@ class Administration:
         pattern = ResourcePattern(ResourceType.TOPIC, name)
         entry = AccessControlEntry(principal, "*", AclOperation.READ, PermissionType.ALLOW)
         if self._facts.get(("acl", name)):
-            wanted = AclFilter(resource_type=ResourceType.TOPIC, name=name)
+            # As in Kafka, a filter for several patterns matches those that the asked broker knows of.
+            wanted = AclFilter(resource_type=ResourceType.TOPIC, name=name, pattern_type=PatternType.LITERAL)
             await self._try("forbid", ("acl", name), False, lambda: admin.delete_acls([wanted]))
         else:
             binding = AclBinding(pattern, entry)

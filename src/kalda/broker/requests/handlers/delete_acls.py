@@ -20,7 +20,7 @@ from kalda.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from kalda.security.acl.model import AclBinding, ResourcePattern
-from kalda.zookeeper.errors import ZooKeeperError
+from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -55,19 +55,28 @@ async def _delete_matching(
     """Delete what one filter matches, and return it.
 
     Raises:
-        ApiError: INVALID_REQUEST, the filter has an unknown number.
+        ApiError: INVALID_REQUEST, the filter has an unknown number; or ZooKeeper does not answer.
     """
-    found = authorizer.find(
-        read_filter(
-            wanted.resource_type_filter,
-            wanted.resource_name_filter,
-            wanted.pattern_type_filter,
-            wanted.principal_filter,
-            wanted.host_filter,
-            wanted.operation,
-            wanted.permission_type,
-        )
+    read = read_filter(
+        wanted.resource_type_filter,
+        wanted.resource_name_filter,
+        wanted.pattern_type_filter,
+        wanted.principal_filter,
+        wanted.host_filter,
+        wanted.operation,
+        wanted.permission_type,
     )
+    if read.only_pattern is not None:
+        # Else a right that another broker has just given would stay, and the answer be that there is none.
+        try:
+            await authorizer.refresh(read.only_pattern)
+        except BadArgumentsError:
+            # No ACL can have such a name.
+            return []
+        except ZooKeeperError as error:
+            text = f"ACLs of {read.only_pattern} could not be read: {error}"
+            raise ApiError(write_error(error), text) from error
+    found = authorizer.find(read)
     by_pattern: dict[ResourcePattern, list[AclBinding]] = {}
     for binding in found:
         by_pattern.setdefault(binding.pattern, []).append(binding)
