@@ -48,6 +48,8 @@ class Readers:
         self._kind: Final = world.random("readers").choice(list(_KINDS))
         self._feeder: Final = Feeder(world, TOPIC, _PARTITIONS, 0.8)
         self._delivered: Final[set[bytes]] = set()
+        self._generations: Final[dict[str, int]] = {}
+        """The generation of each member at its last poll."""
         self._ownership: Final = OwnershipCheck()
         self._commits: Final = CommitCheck()
         self._runs = 0
@@ -152,6 +154,11 @@ class Readers:
     def _take(self, records: list[Any], metadata: Any) -> None:
         for record in records:
             self._delivered.add(record.value or b"")
+        before = self._generations.get(metadata.member_id)
+        self._generations[metadata.member_id] = metadata.generation_id
+        if before != metadata.generation_id:
+            # A cooperative member keeps its partitions while it joins a generation, which may never complete.
+            return
         for number in {record.partition for record in records}:
             wrong = self._ownership.delivered(metadata.generation_id, number, metadata.member_id)
             if wrong is not None and metadata.generation_id >= 0:
