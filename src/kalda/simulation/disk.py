@@ -234,22 +234,14 @@ class SimulatedDisk:
     def _lose_writes(self, inode: _Inode) -> None:
         undo, random = inode.undo, self._random
         kept = random.randrange(len(undo) + 1)
-        torn = undo[kept] if kept < len(undo) else None
-        pieces: bytes = b""
-        if torn is not None and torn[3]:
-            position, _, _, size = torn
-            pieces = bytes(inode.data[position : position + random.randrange(size + 1)])
-        while len(undo) > kept:
-            position, replaced, before, _ = undo.pop()
-            del inode.data[position:]
-            # What follows the write was there before it, or an undone write put it there.
-            inode.data.extend(replaced)
-            if len(inode.data) > before:
-                del inode.data[before:]
-            elif len(inode.data) < before:
-                inode.data.extend(bytes(before - len(inode.data)))
-        if torn is not None and pieces and torn[0] <= len(inode.data):
-            inode.data[torn[0] : torn[0] + len(pieces)] = pieces
+        while len(undo) > kept + 1:
+            _undo_last(inode)
+        if len(undo) > kept:
+            position, _, _, size = undo[-1]
+            left = bytes(inode.data[position : position + random.randrange(size + 1)])
+            _undo_last(inode)
+            if left and position <= len(inode.data):
+                inode.data[position : position + len(left)] = left
         undo.clear()
 
     # Internals.
@@ -267,6 +259,13 @@ class SimulatedDisk:
         inside = [path for path in self.directories if path == source or path.startswith(source + "/")]
         for path in inside:
             self.directories[target + path[len(source) :]] = self.directories.pop(path)
+
+
+def _undo_last(inode: _Inode) -> None:
+    """Take the last write to a file back."""
+    position, replaced, before, size = inode.undo.pop()
+    inode.data[position : position + size] = replaced
+    del inode.data[before:]
 
 
 def _undo_name(entries: dict[str, _Inode | None], name: str, inode: _Inode, before: _Inode | None) -> None:

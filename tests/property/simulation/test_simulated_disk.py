@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kalda.simulation.disk import SimulatedDisk, SimulatedFileSystem
@@ -135,6 +135,10 @@ def test_the_end_of_a_process_loses_nothing(seed: int, operations: list[tuple[ob
 
 
 @given(st.integers(0, 1000), OPERATIONS)
+@example(0, [("replace", "a", b"1"), ("write", "a", 0, b"")])
+@example(0, [("replace", "a", b"123456"), ("write", "a", 1, b"xy")])
+@example(7, [("write", "a", 7, b""), ("write", "a", 7, b"\0\0"), ("write", "a", 6, b"\0\1")])
+@example(1, [("replace", "a", b"123456"), ("truncate", "a", 2), ("write", "a", 4, b"xy")])
 def test_a_loss_of_power_keeps_what_was_synced_and_a_prefix_of_the_rest(
     seed: int, operations: list[tuple[object, ...]]
 ) -> None:
