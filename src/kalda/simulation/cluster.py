@@ -78,11 +78,6 @@ class SimulatedCluster:
         return self._machines[broker_id]
 
     @property
-    def zookeeper_machine(self) -> Machine:
-        """The machine of the coordination server."""
-        return self._zookeeper_machine
-
-    @property
     def tree(self) -> DataTree | None:
         """The coordination server's tree; None while the server is down."""
         if self._embedded is None or self.zookeeper is None or self.zookeeper.has_ended:

@@ -48,9 +48,6 @@ class SimulatedDisk:
         self.is_failing = False
         """Whether reads and writes fail with EIO."""
         self.is_read_only = False
-        self.loses_syncs = False
-        """Whether syncs return without an effect, as of a device that lies: only for planted faults."""
-        self.syncs = 0
         self.power_losses = 0
 
     # Files.
@@ -187,9 +184,6 @@ class SimulatedDisk:
     def sync(self, inode: _Inode | None) -> None:
         """Make a file durable, and with it every change of a name so far."""
         self.check()
-        self.syncs += 1
-        if self.loses_syncs:
-            return
         self._name_changes.clear()
         if inode is not None:
             inode.undo.clear()
@@ -221,15 +215,6 @@ class SimulatedDisk:
         for inode in list(self._dirty):
             self._lose_writes(inode)
         self._dirty.clear()
-
-    def flip_bit(self, path: str) -> bool:
-        """Flip one bit of a file that has any; return whether it did."""
-        inode = self.file(path)
-        if inode is None or not inode.data:
-            return False
-        index = self._random.randrange(len(inode.data))
-        inode.data[index] ^= 1 << self._random.randrange(8)
-        return True
 
     def _lose_writes(self, inode: _Inode) -> None:
         undo, random = inode.undo, self._random

@@ -1,7 +1,7 @@
 """What happened in a simulation, for its trace and its checks: `History`."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from kalda.simulation.scheduler import Scheduler
@@ -62,10 +62,3 @@ class SentRecord:
     """Where it is; None as long as it is not acknowledged."""
     error: str | None = None
     """Why it was given up; it may be in the log nevertheless, once."""
-
-
-@dataclass(slots=True)
-class SentRecords:
-    """What one producer sent to each partition, in order."""
-
-    records: list[SentRecord] = field(default_factory=list)

@@ -6,6 +6,7 @@ bytes wait and new connections time out; when it heals they arrive. A connection
 breaks, as TCP gives up. The end of a process resets its connections.
 """
 
+import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -65,12 +66,6 @@ class SimulatedInternet:
         self._cuts.discard((source, target))
         for stream in self._waiting.pop((source, target), []):
             stream.go_on()
-
-    def heal_all(self) -> None:
-        """End all cuts and delays, in a fixed order."""
-        self._slow.clear()
-        for source, target in sorted(self._cuts):
-            self.heal(source, target)
 
     def slow_down(self, source: str, target: str, seconds: float) -> None:
         """Let everything from a host to another take longer."""
@@ -334,7 +329,6 @@ class SimulatedNetwork:
         self._loop: Final = loop
         self._host: Final = host
         self._ports: Final = itertools.count(EPHEMERAL_PORT_MIN)
-        self._streams: list[SimulatedStream] = []
         self._listeners: Final[list[SimulatedListener]] = []
 
     async def listen(
@@ -371,9 +365,7 @@ class SimulatedNetwork:
     ) -> Stream:
         """Connect to a port of a host."""
         internet, loop = self._internet, self._loop
-        # Bounded: streams that are closed are forgotten now and then.
-        self._streams = [each for each in self._streams if each.fileno() >= 0]
-        outcome = loop.create_future()
+        outcome: asyncio.Future[SimulatedStream] = loop.create_future()
 
         def arrive() -> None:
             if outcome.done():
@@ -391,14 +383,12 @@ class SimulatedNetwork:
             if not listener.offer(theirs):
                 mine.close()
                 return
-            self._streams.append(mine)
             loop.call_soon(_complete, outcome, mine)
 
         internet.scheduler.call_later(2 * internet.latency(self._host, host), arrive)
         timer = loop.call_later(timeout_seconds, _fail, outcome, TimeoutError(110, "Connection timed out"))
         try:
-            stream: Stream = await outcome
-            return stream
+            return await outcome
         finally:
             timer.cancel()
 
@@ -427,13 +417,13 @@ class SimulatedNetwork:
             self._internet.watched.pop(stream.fileno(), None)
 
 
-def _complete(future: "object", stream: SimulatedStream) -> None:
-    if future.done():  # type: ignore[attr-defined]
+def _complete(future: "asyncio.Future[SimulatedStream]", stream: SimulatedStream) -> None:
+    if future.done():
         stream.reset()
     else:
-        future.set_result(stream)  # type: ignore[attr-defined]
+        future.set_result(stream)
 
 
-def _fail(future: "object", error: Exception) -> None:
-    if not future.done():  # type: ignore[attr-defined]
-        future.set_exception(error)  # type: ignore[attr-defined]
+def _fail(future: "asyncio.Future[SimulatedStream]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -126,17 +126,11 @@ def produce_request(
     """
     reader = _Reader(frame, position, version >= _PRODUCE_FLEXIBLE_FROM)
 
-    def stored(name: bytes) -> bytes:
-        return name if name in _UNPREFIXED else space.prefix_bytes + name
-
     if version >= _TRANSACTIONAL_ID_FROM:
         reader.rename(lambda name: space.prefix_bytes + name if name else name)
     reader.skip(6)
     for _ in range(reader.count()):
-        if version < NAMES_BELOW:
-            reader.rename(stored)
-        else:
-            reader.mask(is_foreign)
+        _store_topic(reader, space, is_foreign, version)
         for _ in range(reader.count()):
             reader.skip(4)
             reader.skip(reader.size())
@@ -155,29 +149,28 @@ def fetch_request(
     """
     reader = _Reader(frame, position, version >= _FETCH_FLEXIBLE_FROM)
 
-    def stored(name: bytes) -> bytes:
-        return name if name in _UNPREFIXED else space.prefix_bytes + name
-
-    def topic() -> None:
-        if version < NAMES_BELOW:
-            reader.rename(stored)
-        else:
-            reader.mask(is_foreign)
-
     reader.skip(_fetch_head_bytes(version))
     partition_bytes = _fetch_partition_bytes(version)
     for _ in range(reader.count()):
-        topic()
+        _store_topic(reader, space, is_foreign, version)
         for _ in range(reader.count()):
             reader.skip(partition_bytes)
             reader.tags()
         reader.tags()
     if version >= 7:
         for _ in range(reader.count()):
-            topic()
+            _store_topic(reader, space, is_foreign, version)
             reader.skip(4 * reader.count())
             reader.tags()
     return reader.result()
+
+
+def _store_topic(reader: _Reader, space: Namespace, is_foreign: IsForeign, version: int) -> None:
+    """Write a topic's name with the prefix, or its id as one that does not exist if it is another's."""
+    if version < NAMES_BELOW:
+        reader.rename(lambda name: name if name in _UNPREFIXED else space.prefix_bytes + name)
+    else:
+        reader.mask(is_foreign)
 
 
 def _fetch_head_bytes(version: int) -> int:

@@ -47,7 +47,6 @@ class Observer:
         self._committed: Final[dict[_Incarnation, dict[int, tuple[int, int]]]] = {}
         """The CRC and last offset of each batch that was below a high watermark, by base offset."""
         self._read_to: Final[dict[_Incarnation, int]] = {}
-        self._controllers: set[int] = set()
 
     def look(self) -> None:
         """Compare what leaders say of themselves with what was seen before."""
