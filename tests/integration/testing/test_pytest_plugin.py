@@ -220,7 +220,8 @@ def test_a_failed_test_shows_its_brokers(pytester: pytest.Pytester) -> None:
             assert [record.name for record in caplog.records] == []
         """
     )
-    result = pytester.runpytest_inprocess()
+    # In a process of its own: loggers of PySpark, if a test before made any, give handlers their JSON format.
+    result = pytester.runpytest_subprocess()
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
