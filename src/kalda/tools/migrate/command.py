@@ -13,9 +13,13 @@ from kalda.command.errors import ToolUsageError
 from kalda.command.output import Json
 from kalda.command.tables import Table
 from kalda.command.zookeeper_security import zookeeper_security_option
+from kalda.tools.migrate.roll_commands import COMMANDS
 from kalda.tools.migrate.verdicts import EXIT_CODES, Level, Verdict, merged, worst
 
 migrate = noun("Replace the brokers of an Apache Kafka cluster in ZooKeeper mode, and go back.")
+
+for _command in COMMANDS:
+    migrate.add_command(_command)
 
 _CONNECTION_TIMEOUT_MS: Final = 10_000
 
