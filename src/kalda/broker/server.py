@@ -290,6 +290,7 @@ class BrokerServer:
             await cluster_store.ensure_layout()
             features = Features(cluster_store.zookeeper, self._runtime.random)
             await features.start()
+            await cluster_store.check_registrations()
             cluster_id = await cluster_store.cluster_id()
             check_cluster_id(stored, cluster_id)
             broker_id = await decide_broker_id(
