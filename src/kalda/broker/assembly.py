@@ -167,7 +167,7 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
         clock=clock,
         cluster_store=context.cluster_store,
         config_store=context.config_store,
-        consumer_groups=build_consumer_group_coordinator(config, groups),
+        consumer_groups=build_consumer_group_coordinator(config, context.features, groups),
         controller=control.controller,
         controller_requests=control.requests,
         features=context.features,

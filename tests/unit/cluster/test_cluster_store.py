@@ -475,3 +475,16 @@ async def test_znode_with_nonsense_is_named_and_left_out(caplog: pytest.LogCaptu
     assert "the configuration of topics/bad is not JSON" in caplog.text
     with pytest.raises(schema.SchemaError, match="the configuration of topics/bad is not JSON"):
         await cluster.config("topics", "bad")
+
+
+async def test_a_registration_of_a_newer_release_is_refused_with_its_path() -> None:
+    """A broker reads them before it starts: one that cannot would take a live broker for a dead one."""
+    server = InMemoryZooKeeper()
+    zookeeper = await server.connect()
+    store = ClusterStore(zookeeper, ManualClock(), seeded())
+    await store.ensure_layout()
+    await zookeeper.create("/brokers/ids/1", b"nonsense")
+    await store.check_registrations()
+    await zookeeper.create("/brokers/ids/3", b'{"version":6,"endpoints":[]}')
+    with pytest.raises(schema.NewerSchemaError, match=r"^/brokers/ids/3: .* version 6, .* up to version 5"):
+        await store.check_registrations()

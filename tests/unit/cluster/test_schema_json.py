@@ -60,6 +60,21 @@ def test_only_a_cordoned_broker_says_so_in_its_registration() -> None:
     assert info == schema.decode_broker(1, schema.encode_broker(info))
 
 
+def test_a_broker_of_kalda_is_known_by_its_registration() -> None:
+    """The first releases wrote no mark, but features, which Apache Kafka has none of with ZooKeeper."""
+    kafka = BrokerInfo(1, (ListenerEndpoint("PLAINTEXT", "host", 9093),))
+    first = replace(kafka, features=(("group.version", 0, 1),))
+    marked = replace(first, kalda="0.1.0", features=())
+    found = [schema.decode_broker(1, schema.encode_broker(each)) for each in (kafka, first, marked)]
+    assert [kafka, first, marked] == found
+    assert [False, True, True] == [each.is_kalda for each in found]
+    assert [None, None, "0.1.0"] == [
+        json.loads(schema.encode_broker(each)).get("kalda") for each in (kafka, first, marked)
+    ]
+    strange = schema.encode_broker(kafka).replace(b'"version":5', b'"version":5,"kalda":1')
+    assert kafka == schema.decode_broker(1, strange)
+
+
 def test_broker_without_plaintext_has_no_address_for_old_clients() -> None:
     data = schema.encode_broker(BrokerInfo(1, (ListenerEndpoint("SSL", "host", 9093, "SSL"),)))
     found = json.loads(data)
@@ -279,3 +294,58 @@ def test_a_value_of_a_wrong_type_is_named_however_deep_it_is() -> None:
             schema.decode_config(
                 "topics", "t", b'{"version":1,"config":{"a":' + b"[" * depth + b"]" * depth + b"}}"
             )
+
+
+def raised(data: bytes) -> bytes:
+    """Return a znode with the next version after the one that is written."""
+    value = json.loads(data)
+    value["version"] = type(value["version"])(int(value["version"]) + 1)
+    return json.dumps(value).encode()
+
+
+PARTITIONS = [PARTITION]
+WRITTEN: dict[schema.Kind, tuple[bytes, Callable[[bytes], object]]] = {
+    schema.Kind.BROKER: (
+        schema.encode_broker(BrokerInfo(1, (ListenerEndpoint("PLAINTEXT", "h", 1),))),
+        lambda data: schema.decode_broker(1, data),
+    ),
+    schema.Kind.TOPIC: (
+        schema.encode_topic(TopicAssignment("t", TOPIC_ID, {0: ReplicaAssignment((1,))})),
+        lambda data: schema.decode_topic("t", data),
+    ),
+    schema.Kind.PARTITION_STATE: (
+        schema.encode_partition_state(PartitionState(1, 0, (1,), 1)),
+        lambda data: schema.decode_partition_state(PARTITION, data, 0),
+    ),
+    schema.Kind.CONTROLLER: (schema.encode_controller(1, 2), schema.decode_controller),
+    schema.Kind.CONFIG: (schema.encode_config({}), lambda data: schema.decode_config("topics", "t", data)),
+    schema.Kind.CONFIG_CHANGE: (schema.encode_config_change("topics", "t"), schema.decode_config_change),
+    schema.Kind.ISR_CHANGE: (schema.encode_isr_change(PARTITIONS), schema.decode_isr_change),
+    schema.Kind.PREFERRED_ELECTION: (
+        schema.encode_preferred_election(PARTITIONS),
+        schema.decode_preferred_election,
+    ),
+    schema.Kind.REASSIGNMENT: (schema.encode_reassignment({PARTITION: (1,)}), schema.decode_reassignment),
+    schema.Kind.LOG_DIR_EVENT: (schema.encode_log_dir_event(1), schema.decode_log_dir_event),
+    schema.Kind.PRODUCER_ID_BLOCK: (
+        schema.encode_producer_id_block(ProducerIdBlock(1, 0, 999)),
+        schema.decode_producer_id_block,
+    ),
+    schema.Kind.CLUSTER_ID: (schema.encode_cluster_id("x"), schema.decode_cluster_id),
+}
+
+
+@pytest.mark.parametrize("kind", schema.Kind)
+def test_a_znode_of_a_newer_version_is_refused(kind: schema.Kind) -> None:
+    """A newer release writes one only when every broker reads it; then this one has missed a feature."""
+    data, decode = WRITTEN[kind]
+    decode(data)
+    newest = schema.VERSIONS[kind]
+    with pytest.raises(schema.NewerSchemaError, match=f"has version {newest + 1}, .* to version {newest}: a"):
+        decode(raised(data))
+
+
+@pytest.mark.parametrize("kind", schema.Kind)
+def test_a_field_that_a_newer_release_adds_is_ignored(kind: schema.Kind) -> None:
+    data, decode = WRITTEN[kind]
+    assert decode(data) == decode(json.dumps({**json.loads(data), "later": {"x": [1]}}).encode())

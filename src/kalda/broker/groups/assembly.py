@@ -6,6 +6,7 @@ from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.groups.cached_topics import CachedTopics
 from kalda.broker.groups.stored_group_times import StoredGroupTimes
 from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.config_def import ConfigError
@@ -91,11 +92,17 @@ def build_group_coordinator(
 
 
 def build_consumer_group_coordinator(
-    config: BrokerConfig, groups: GroupCoordinator
+    config: BrokerConfig, features: Features, groups: GroupCoordinator
 ) -> ConsumerGroupCoordinator:
-    """Make the coordinator of KIP-848; it refuses requests unless the protocol ``consumer`` is enabled."""
-    protocols = config.group_coordinator_rebalance_protocols
-    return ConsumerGroupCoordinator(groups.run_consumer, is_enabled="consumer" in protocols)
+    """Make the coordinator of KIP-848.
+
+    It refuses requests unless the protocol ``consumer`` is enabled and ``group.version`` is finalized: before
+    that, a broker to which the cluster goes back may not know the records that the protocol writes.
+    """
+    is_set = "consumer" in config.group_coordinator_rebalance_protocols
+    return ConsumerGroupCoordinator(
+        groups.run_consumer, is_enabled=lambda: is_set and features.group_version > 0
+    )
 
 
 class DeletedTopics:

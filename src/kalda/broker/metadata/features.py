@@ -1,8 +1,8 @@
 """The finalized features of the cluster: ``/feature``, in Kafka's format (KIP-584).
 
 A finalized feature is in force on every broker, and clients may rely on it. With ``transaction.version`` 2
-each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 informs clients that
-consumer groups exist (KIP-848); the setting `group.coordinator.rebalance.protocols` enables them. The first
+each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 enables consumer
+groups (KIP-848), if the setting `group.coordinator.rebalance.protocols` has them too. The first
 broker of a new cluster finalizes the levels that it supports. `Features` reads and watches the znode,
 finalizes those levels, and makes the changes that an operator requests: the handler of UpdateFeatures calls
 `update`, on the broker that is the controller.
@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Final
 
 from kalda.cluster import paths
+from kalda.cluster.schema import NewerSchemaError
 from kalda.common.backoff import jittered
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
@@ -60,6 +61,10 @@ class FeatureUpdate:
     upgrade_type: int
 
 
+class UnsupportedFeaturesError(NewerSchemaError):
+    """The cluster has finalized what this release does not support; the message names each feature."""
+
+
 class Features:
     """The features in force; none until the znode has been read."""
 
@@ -77,10 +82,16 @@ class Features:
         """The level of ``transaction.version``; 0 if it is not finalized."""
         return self.levels.get(TRANSACTION_VERSION, 0)
 
+    @property
+    def group_version(self) -> int:
+        """The level of ``group.version``; 0 if it is not finalized."""
+        return self.levels.get(GROUP_VERSION, 0)
+
     async def start(self) -> None:
         """Read the features; if there are none, finalize the levels that this broker supports.
 
         Raises:
+            UnsupportedFeaturesError: this broker does not support a level in force.
             ZooKeeperError: ZooKeeper did not answer.
         """
         self._zookeeper.add_state_listener(self._on_state)
@@ -125,7 +136,11 @@ class Features:
             return
 
     async def run(self) -> None:
-        """Read the znode after each change, until cancelled."""
+        """Read the znode after each change, until cancelled.
+
+        Raises:
+            UnsupportedFeaturesError: a level was finalized that this broker does not support: it must stop.
+        """
         while True:
             await self._is_due.wait()
             self._is_due.clear()
@@ -167,14 +182,25 @@ def encode_features(levels: Mapping[str, int]) -> bytes:
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Return the levels in force, without features that this broker does not support.
+    """Return the levels in force.
 
-    A level above the highest that this broker supports is reduced to that.
+    A broker that does not support one of them would read records of a newer release wrongly, or write older
+    ones beside them. As in Kafka, it neither starts nor goes on.
+
+    Raises:
+        UnsupportedFeaturesError: this broker does not support a level.
     """
-    levels = {
-        name: min(level, SUPPORTED[name][1]) for name, level in _decode_all(data).items() if name in SUPPORTED
-    }
-    return {name: level for name, level in levels.items() if level > 0}
+    levels = {name: level for name, level in _decode_all(data).items() if level > 0}
+    beyond = {name: level for name, level in levels.items() if level > SUPPORTED.get(name, (0, 0))[1]}
+    if beyond:
+        found = ", ".join(f"{name}={level}" for name, level in sorted(beyond.items()))
+        known = ", ".join(f"{name} {low} to {high}" for name, (low, high) in sorted(SUPPORTED.items()))
+        raise UnsupportedFeaturesError(
+            f"{paths.FEATURE} has features in force that this release of Kalda does not support: {found}; it "
+            f"supports {known}. Start the newer release, which can take them back with `kalda features "
+            "downgrade`, or `kalda features disable` for one of which this release knows nothing"
+        )
+    return levels
 
 
 def updated(
@@ -229,6 +255,12 @@ def _decode_all(data: bytes) -> dict[str, int]:
     """Return the levels of all features, supported or not; log malformed `data` and return none."""
     try:
         fields = loads_received(data)
+        version = fields.get("version")
+        if isinstance(version, int) and version > _ZNODE_VERSION:
+            raise UnsupportedFeaturesError(
+                f"{paths.FEATURE} has format version {version}, and this release of Kalda reads up to "
+                f"version {_ZNODE_VERSION}: a newer release wrote it"
+            )
         if fields["status"] != _ENABLED:
             return {}
         levels = {

@@ -31,8 +31,8 @@ class ConsumerOperations(Protocol):
 class ConsumerGroupCoordinator:
     """The consumer groups that this broker coordinates."""
 
-    def __init__(self, run: ConsumerOperations, *, is_enabled: bool = True) -> None:
-        """`is_enabled` is whether `group.coordinator.rebalance.protocols` contains ``consumer``."""
+    def __init__(self, run: ConsumerOperations, *, is_enabled: Callable[[], bool]) -> None:
+        """`is_enabled` returns whether settings and features allow the protocol; each request calls it."""
         self._run: Final = run
         self._is_enabled: Final = is_enabled
 
@@ -48,7 +48,7 @@ class ConsumerGroupCoordinator:
 
         A regular expression does not find topics that the client may not describe.
         """
-        if not self._is_enabled:
+        if not self._is_enabled():
             return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
 
         def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:
@@ -62,7 +62,7 @@ class ConsumerGroupCoordinator:
     def describe(self, group_ids: Iterable[str]) -> Pending[list[DescribedGroup]]:
         """Describe groups in the order of the request; an entry may be an error."""
         ids = list(group_ids)
-        if not self._is_enabled:
+        if not self._is_enabled():
             error = ApiError(ErrorCode.UNSUPPORTED_VERSION)
             return Pending.of([_not_described(group_id, error) for group_id in ids])
         reads = [self._describe(group_id) for group_id in ids]
