@@ -253,7 +253,7 @@ def rest(
         for message in consumer.consume(2_000, 5):
             where = f"{message.topic()}-{message.partition()}"
             if message.error():
-                assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, message.error()
+                assert confluent_kafka.KafkaError._PARTITION_EOF == message.error().code(), message.error()
                 waiting.discard(where)
                 continue
             counts[where] += 1
