@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -24,8 +25,21 @@ from kalda.pipelines.mirror.syncs_topic import read_syncs
 RUNS_MAX: Final = 200_000
 """Runs that are kept of a partition: about 20 MB. A place before them is found by counting records."""
 TIMESTAMP_CONFIGS: Final = "message.timestamp."
-_TIMEOUT_MS: Final = "15000"
-"""Of one call; a cut-over has its own time limit and tries again."""
+_SHORT_WAITS: Final = {"default.api.timeout.ms": "15000", "max.block.ms": "15000"}
+_SHORT_DELIVERY: Final = {"delivery.timeout.ms": "15000", "request.timeout.ms": "10000"}
+"""A cut-over has its own time limit and tries again: writers are held while a call waits."""
+
+
+def with_short_waits(settings: ClusterSettings) -> ClusterSettings:
+    """Return the settings of a cluster's clients with shorter waits, unless they are set."""
+    producer = {**settings.common, **settings.producer}
+    # The two depend on each other, so that one alone could be refused.
+    delivery = {} if producer.keys() & {*_SHORT_DELIVERY, "linger.ms"} else _SHORT_DELIVERY
+    return replace(
+        settings,
+        common={**_SHORT_WAITS, **settings.common},
+        producer={**delivery, **settings.producer},
+    )
 
 
 class Side:
@@ -34,12 +48,9 @@ class Side:
     def __init__(self, settings: ClusterSettings, client_id: str, resources: ExitStack) -> None:
         """Open clients, which `resources` closes."""
         named = {"client.id": client_id}
-        defaults = {"default.api.timeout.ms": _TIMEOUT_MS}
         self.settings: Final = settings
-        self.admin: Final = resources.enter_context(
-            Admin.from_config({**defaults, **settings.for_admin(), **named})
-        )
-        config = {**defaults, **settings.for_reader(), **named, "isolation.level": "read_committed"}
+        self.admin: Final = resources.enter_context(Admin.from_config({**settings.for_admin(), **named}))
+        config = {**settings.for_reader(), **named, "isolation.level": "read_committed"}
         self.reader: Final = resources.enter_context(LogReader(LogReaderConfig.from_properties(config)))
         self.rows: Final = LogRows(self.reader)
 

@@ -26,6 +26,7 @@ from kalda.pipelines.cutover.clusters import (
     Side,
     both_begins,
     recorded_syncs,
+    with_short_waits,
 )
 from kalda.pipelines.cutover.compare import Comparison, DifferenceError
 from kalda.pipelines.cutover.journal import (
@@ -55,8 +56,6 @@ logger: Final = logging.getLogger(__name__)
 _RETRY_S: Final = 1.0
 _POLL_S: Final = 0.05
 _LOOK_S: Final = 30.0
-_RELEASE_MAX_S: Final = 30.0
-"""For how long a cluster that is away is asked to let writers go, before the operator has to do it."""
 _LISTED: Final = 5
 _PERMANENT: Final = (DifferenceError, MirrorError, ClientConfigError, UnsupportedApiError, JournalError)
 
@@ -85,6 +84,9 @@ class CutoverOptions:
         mirror: the flow from the cluster that clients leave, as `forward` or `backward` returns it.
         method: how writers are held; None takes ACLs, and quotas where that does not hold them.
         pause_max_s: for how long writers are held before they are let go again.
+        release_max_s: for how long a cluster that is away is asked to let writers go, before the operator has
+            to do it.
+        step_s: how long each quota that is not the last one is in force.
         still_s: for how long the ends of all partitions stand still before writers count as held.
         lag_max: how many offsets may be left to copy when writers are held.
         compares_records: whether all records are compared, or only where groups stand.
@@ -95,6 +97,8 @@ class CutoverOptions:
     mirror: MirrorOptions
     method: FenceMethod | None = None
     pause_max_s: float = 60.0
+    release_max_s: float = 30.0
+    step_s: float = fences.STEP_S
     still_s: float = 1.0
     lag_max: int = 10_000
     compares_records: bool = True
@@ -116,6 +120,8 @@ def forward(options: MirrorOptions) -> MirrorOptions:
         )
     return replace(
         options,
+        source=with_short_waits(options.source),
+        target=with_short_waits(options.target),
         names=replace(names, copies_heartbeats=False),
         sync_groups=False,
         sync_acls=False,
@@ -176,10 +182,11 @@ class Cutover:
         self._observe: Final = observe
         self._stop: Final = threading.Event()
         self._resources: Final = ExitStack()
-        self._copying: Final = ExitStack()
         self._open_mirror: Mirror | None = None
         self._held_since: float | None = None
         """When this process first found writers held."""
+        self._released_since: float | None = None
+        """When it first failed to let them go."""
         self._last_error = ""
         self._located: Final[dict[tuple[TopicPartition, int], Place]] = {}
         self._former_runs: Mapping[TopicPartition, list[Run]] | None = None
@@ -323,9 +330,9 @@ class Cutover:
         self._close_mirror()
         is_repeated, self._last_error = str(error) == self._last_error, str(error)
         if journal.phase is Phase.RELEASE:
-            if self._held_since is None:
-                self._held_since = self._monotonic()
-            if self._monotonic() - self._held_since > self._options.pause_max_s + _RELEASE_MAX_S:
+            if self._released_since is None:
+                self._released_since = self._monotonic()
+            if self._monotonic() - self._released_since > self._options.release_max_s:
                 raise HeldError(
                     f"{journal.flow}: writers are still held in {self._options.mirror.names.source}; when it "
                     f"is back, use --abort: {error}"
@@ -434,7 +441,11 @@ class Cutover:
             }
         )
         if journal.former_fence.quotas:
-            fences.put_up(self._target.admin, Fence(quotas=(self._exemption,)))
+            fences.put_up(
+                self._target.admin,
+                Fence(quotas=(self._exemption,)),
+                lambda: self._pause(journal, self._options.step_s),
+            )
         return self._with_accounts(journal, topics)
 
     @property
@@ -491,7 +502,7 @@ class Cutover:
         return replace(journal, fence=journal.fence | planned, methods=tuple(others))
 
     def _put_up_fence(self, journal: Journal) -> Journal:
-        fences.put_up(self._source.admin, journal.fence)
+        fences.put_up(self._source.admin, journal.fence, lambda: self._pause(journal, self._options.step_s))
         partitions = list(self._mirror().topics.targets)
         began = still_since = self._monotonic()
         ends = self._source.ends(partitions)
@@ -523,9 +534,10 @@ class Cutover:
                 return replace(journal, cuts=self._pairs(journal, mirror))
             stable = self._source.stable_ends(behind)
             if any(stable[each] < ends[each] for each in behind):
-                self._last_error = "open transactions: " + "; ".join(
-                    self._source.open_transactions(behind)[:_LISTED]
-                )
+                waits = "open transactions: " + "; ".join(self._source.open_transactions(behind)[:_LISTED])
+                if waits != self._last_error:
+                    self._last_error = waits
+                    self._say(f"{journal.flow}: drain: waiting for {waits}")
             self._pause(journal)
 
     def _carry_groups(self, journal: Journal) -> Journal:
@@ -662,8 +674,8 @@ class Cutover:
         ]
 
     def _release(self, journal: Journal) -> Journal:
-        self._close_mirror()
         fences.take_down(self._source.admin, journal.fence)
+        self._close_mirror()
         return replace(journal, fence=Fence())
 
     # What phases share.
@@ -671,14 +683,15 @@ class Cutover:
     def _mirror(self) -> Mirror:
         """Return the mirror; one that is new has looked for topics."""
         if self._open_mirror is None:
-            mirror = self._copying.enter_context(Mirror(self._options.mirror))
+            mirror = Mirror(self._options.mirror).__enter__()
             self._open_mirror = mirror
             mirror.look_for_topics()
         return self._open_mirror
 
     def _close_mirror(self) -> None:
-        self._open_mirror = None
-        self._copying.close()
+        mirror, self._open_mirror = self._open_mirror, None
+        if mirror is not None:
+            mirror.abandon()
 
     def _mirror_topics(self) -> Iterable[str]:
         return self._mirror().topics.ids
