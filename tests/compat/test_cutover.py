@@ -27,6 +27,7 @@ from kalda.clients.admin.acls import (
     ResourcePattern,
     ResourceType,
 )
+from kalda.clients.admin.configs import ConfigResource
 from kalda.clients.admin.quotas import QuotaAlteration, quota_entity
 from kalda.clients.admin.users import ScramCredentialUpsertion, ScramMechanism
 from kalda.common.types import TopicPartition
@@ -377,6 +378,38 @@ def texts(bootstrap: str, topic: str, config: Mapping[str, str]) -> list[bytes]:
     return found
 
 
+def latest(bootstrap: str, config: Mapping[str, str]) -> dict[bytes, bytes | None]:
+    """The newest value of each key of the compacted topic that has one."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "latest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            **config,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition("state", each, 0) for each in range(2)])
+    found: dict[bytes, bytes | None] = {}
+    waiting = 2
+    while waiting:
+        for message in consumer.consume(2_000, 5):
+            if message.error():
+                waiting -= 1
+            else:
+                found[message.key()] = message.value()
+    consumer.close()
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def check_settings(target: str) -> None:
+    """What would have changed the timestamps of copies is set at the end."""
+    resource = ConfigResource.topic("tx")
+    with Admin(bootstrap_servers=target) as admin:
+        entries = admin.describe_configs([resource])[resource]
+    assert "LogAppendTime" == entries["message.timestamp.type"].value
+
+
 @pytest.mark.timeout(900)
 def test_a_million_records_move_with_groups_and_acls_under_writers(
     source: ApacheKafka, target: KaldaProcess, tmp_path: Path
@@ -400,6 +433,8 @@ def test_a_million_records_move_with_groups_and_acls_under_writers(
     assert writers.refused > 0
     assert sorted(writers.acknowledged) == sorted(texts(target.bootstrap, "live", {}))
     check_groups(source.bootstrap, target.bootstrap)
+    check_settings(target.bootstrap)
+    assert latest(source.bootstrap, ADMIN) == latest(target.bootstrap, {})
     groups = report["groups"]
     assert isinstance(groups, list)
     assert {"exact", "end"} == {each["next_record"] for each in groups if each["topic"] != "state"}
@@ -460,6 +495,8 @@ def test_a_process_that_is_killed_at_each_step_goes_on_and_clients_come_back(
     assert "switched" == report["phase"]
     assert sorted(writers.acknowledged) == sorted(texts(target.bootstrap, "live", {}))
     check_groups(source.bootstrap, target.bootstrap)
+    check_settings(target.bootstrap)
+    assert latest(source.bootstrap, ADMIN) == latest(target.bootstrap, {})
     later = confluent_kafka.Producer({"bootstrap.servers": target.bootstrap})
     for number in range(1_000):
         later.produce("live", b"later-%d" % number)

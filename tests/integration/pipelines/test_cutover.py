@@ -1,12 +1,15 @@
 """A cut-over between two brokers and back, with the process ended at each step."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kalda import Admin, NewTopic, Producer
+from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.admin.quotas import QuotaAlteration, QuotaEntity, quota_entity
 from kalda.pipelines.cutover.cutover import CutoverError, backward, forward
 from kalda.pipelines.cutover.journal import Journal, Phase
@@ -163,3 +166,94 @@ def test_giving_up_lets_writers_go_on(scene: Scene) -> None:
     with pytest.raises(CutoverError, match="--back"):
         scene.abort()
     release(scene.old)
+
+
+def test_a_group_with_members_is_named_and_carried_when_it_has_none(scene: Scene) -> None:
+    """What it commits behind the cut is not lost."""
+    scene.create()
+    scene.fill(scene.old, range(100))
+    with Consumer(
+        scene.topic,
+        bootstrap_servers=scene.old,
+        group_id=scene.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=10,
+    ) as consumer:
+        read = len(consumer.poll(60.0))
+        consumer.commit()
+        journal = scene.run()
+        assert Phase.SWITCHED is journal.phase
+        (named,) = [each for each in journal.not_carried if each.name == scene.group]
+        assert "has members in the source" in named.reason
+        assert 100 - read == len(scene.rest(scene.new))
+        read += len(consumer.poll(60.0))
+        consumer.commit()
+    journal = scene.run()
+    assert scene.group not in [each.name for each in journal.not_carried]
+    assert 100 - read == len(scene.rest(scene.new))
+    release(scene.old)
+
+
+def kalda(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kalda", "mirror", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert code == done.returncode, done.stdout + done.stderr
+    return done
+
+
+def test_quotas_are_carried_when_all_is_copied(scene: Scene) -> None:
+    """Those of the source would hold the mirror, too."""
+    scene.create()
+    scene.fill(scene.old, range(10))
+    someone = quota_entity({"user": scene.topic})
+    before: list[bool] = []
+    with Admin(bootstrap_servers=scene.old) as admin:
+        admin.alter_client_quotas([QuotaAlteration(someone, {"producer_byte_rate": 5.0})])
+        journal = scene.run(
+            observe=lambda found: (
+                before.append(someone in quotas_of(scene.new)) if found.phase is not Phase.SWITCHED else None
+            )
+        )
+        assert {False} == set(before)
+        assert {"producer_byte_rate": 5.0} == quotas_of(scene.new)[someone]
+        # The fence had lowered it.
+        held = {each.entity: each.before for each in journal.fence.quotas}
+        assert {EVERYONE: None, someone: 5.0} == held
+        admin.alter_client_quotas([QuotaAlteration(someone, {"producer_byte_rate": None})])
+    release(scene.old)
+
+
+@pytest.mark.timeout(900)
+def test_the_command_says_what_it_did_and_where_clients_go(scene: Scene, tmp_path: Path) -> None:
+    scene.create()
+    scene.fill(scene.old, range(20))
+    scene.commit(scene.old, 5)
+    file = tmp_path / "mirror.properties"
+    lines = [
+        "clusters = a, b",
+        f"a.bootstrap.servers = {scene.old}",
+        f"b.bootstrap.servers = {scene.new}",
+        "a->b.enabled = true",
+        f"topics = {scene.topic}",
+        f"groups = {scene.group}",
+        "replication.factor = 1",
+        "offset-syncs.topic.replication.factor = 1",
+    ]
+    file.write_text("\n".join(lines))
+    assert "IdentityReplicationPolicy" in kalda("--cutover", file, code=1).stderr
+    lines.append("replication.policy.class = IdentityReplicationPolicy")
+    file.write_text("\n".join(lines))
+    assert "there is no way back" in kalda("cutover", file, "--back", code=2).stderr
+    assert "no cut-over under way" in kalda("cutover", file, "--abort", code=1).stderr
+    assert "a->b: checked; it can be cut over" in kalda("cutover", file, "--dry-run").stdout
+    assert [] == [each for each in tmp_path.iterdir() if each.suffix == ".cutover"]
+    out = kalda("cutover", file).stdout
+    assert "a->b: cut over" in out
+    assert "20 records compared" in out
+    assert "offsets of groups: 1, 1 of them at the very next record" in out
+    assert f"clients switch to bootstrap.servers={scene.new}" in out
+    report = json.loads(kalda("cutover", file, "--back", "--json").stdout)
+    assert ("b->a", "switched", scene.old) == (report["flow"], report["phase"], report["bootstrap"])
+    assert 15 == len(scene.rest(scene.old))
+    release(scene.new)

@@ -457,7 +457,7 @@ class Cutover:
         topics = set(topics)
         carrier = Carrier(self._source.admin, self._target.admin, self._options.passwords)
         groups = [each.group_id for each in self._source.admin.list_groups().all()]
-        carried = carrier.carry(topics, groups, journal.fence, journal.former_fence)
+        carried = carrier.carry(topics, groups, journal.fence)
         return replace(
             journal.without((*CARRIED_KINDS, *LEFT_KINDS)),
             carried={**journal.carried, **carried.counts},
@@ -604,13 +604,20 @@ class Cutover:
             fences.take_down(self._target.admin, journal.former_fence)
             if journal.former_fence.quotas:
                 fences.take_down(self._target.admin, Fence(quotas=(self._exemption,)))
-        kinds = ("topic setting", "offset outside")
+        quotas = Carrier(self._source.admin, self._target.admin, {}).carry_quotas(journal.fence)
+        kinds = ("topic setting", "offset outside", "quota")
         return replace(
             journal,
-            carried={**journal.carried, "topics": len(topics), "partitions": len(journal.cuts)},
+            carried={
+                **journal.carried,
+                **quotas.counts,
+                "topics": len(topics),
+                "partitions": len(journal.cuts),
+            },
             not_carried=(
                 *journal.without(kinds).not_carried,
                 *different,
+                *quotas.not_carried,
                 *moved_offsets(self._runs(self._mirror().syncs), journal.cuts),
             ),
         )
