@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
+from kalda.storage.errors import CorruptCheckpointError
 from kalda.storage.file_names import MISSING_OFFSETS_FILE
 
 
@@ -60,7 +61,10 @@ class MissingOffsets:
 
     def load(self) -> None:
         """Read the file; raises `CorruptCheckpointError`."""
-        self.ranges = _merged(parse_leader_epochs(self._file_system.read(self.path)))
+        data = self._file_system.read(self.path)
+        if not data:
+            raise CorruptCheckpointError(f"{self.path} is empty")
+        self.ranges = _merged(parse_leader_epochs(data))
 
     def add(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Add missing offsets. Raises `OSError`, and then changes nothing."""

@@ -91,11 +91,17 @@ def build_group_coordinator(
 
 
 def build_consumer_group_coordinator(
-    config: BrokerConfig, groups: GroupCoordinator
+    context: BrokerContext, groups: GroupCoordinator
 ) -> ConsumerGroupCoordinator:
-    """Make the coordinator of KIP-848; it refuses requests unless the protocol ``consumer`` is enabled."""
-    protocols = config.group_coordinator_rebalance_protocols
-    return ConsumerGroupCoordinator(groups.run_consumer, is_enabled="consumer" in protocols)
+    """Make the coordinator of KIP-848.
+
+    It refuses requests unless the protocol ``consumer`` is enabled, and ends memberships while a broker of
+    Apache Kafka is registered: that could become the coordinator, and does not know this protocol.
+    """
+    protocols, brokers = context.config.group_coordinator_rebalance_protocols, context.brokers
+    return ConsumerGroupCoordinator(
+        groups.run_consumer, is_enabled="consumer" in protocols, is_served=lambda: not brokers.has_kafka
+    )
 
 
 class DeletedTopics:
