@@ -26,6 +26,9 @@ _INT32_MIN: Final = -(2**31)
 NO_LEADER: Final = -1
 """The leader of a partition that has none."""
 
+UNKNOWN_BROKER_EPOCH: Final = -1
+"""The broker epoch in a request whose sender does not know or does not send it."""
+
 LEADER_DURING_DELETE: Final = -2
 """The leader epoch in a StopReplica of a topic that is being deleted; never in a znode."""
 
@@ -65,7 +68,7 @@ class BrokerInfo:
     rack: str | None = None
     jmx_port: int = -1
     timestamp_ms: int = -1
-    epoch: int = -1
+    epoch: int = UNKNOWN_BROKER_EPOCH
     features: tuple[tuple[str, int, int], ...] = ()
     """The supported features: name, lowest and highest level of each (KIP-584)."""
     is_cordoned: bool = False
