@@ -45,6 +45,7 @@ class Partition:
         "broker_id",
         "controller_epoch",
         "followers",
+        "is_being_reassigned",
         "is_gone",
         "is_internal",
         "is_leader",
@@ -106,6 +107,8 @@ class Partition:
         self.controller_epoch = -1
         """The epoch of the controller that set the role; a change of the ISR keeps it in the znode."""
         self.replicas: tuple[int, ...] = ()
+        self.is_being_reassigned = False
+        """Whether the controller waits for replicas that are being added to join the ISR."""
         self.isr: tuple[int, ...] = ()
         """The in-sync replicas that ZooKeeper is known to hold."""
         self.maximal_isr: tuple[int, ...] = ()
@@ -176,6 +179,7 @@ class Partition:
         self.partition_epoch = leadership.partition_epoch
         self.controller_epoch = leadership.controller_epoch
         self.replicas = leadership.replicas
+        self.is_being_reassigned = bool(leadership.adding_replicas)
         self._set_isr(leadership.isr)
 
     # The in-sync replicas.

@@ -1,0 +1,291 @@
+"""Kalda's brokers join running clusters of Apache Kafka, lead, follow, take replicas and give them back.
+
+Brokers 1 and 2 are Apache Kafka's, 3 and 4 Kalda's, all with two log directories. The test walks through one
+cluster of each release and inter-broker protocol; below 2.8 the controller sends no topic ids.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from benchmarks.apache_kafka import NotAvailableError, free_ports
+from kalda import Admin, Consumer, NewTopic, Producer
+from kalda.cluster import paths
+from kalda.common.types import TopicPartition
+from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
+from tests.compat.old_kafka import ApacheBroker
+
+KAFKA_IDS, KALDA_IDS = (1, 2), (3, 4)
+WAIT_SECONDS = 90.0
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "2",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "2",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.leader.rebalance.enable": "false",
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "500",
+}
+RELEASES = [("3.9.1", "3.9"), ("3.9.1", "2.7"), ("3.6.2", "3.6"), ("2.8.2", "2.8"), ("2.8.2", "2.7")]
+MOVED = [TopicPartition("moved", number) for number in range(4)]
+MIXED = [TopicPartition("mixed", number) for number in range(4)]
+
+pytestmark = pytest.mark.timeout(420)
+
+
+class Cluster:
+    """Brokers of both kinds, and what was acknowledged by them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        zookeeper: str,
+        release: str,
+        protocol: str,
+        *,
+        security: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
+        client: Mapping[str, str] | None = None,
+        plain_zookeeper: str | None = None,
+    ) -> None:
+        self.zookeeper = KazooClient(plain_zookeeper or zookeeper)
+        self.client_settings = dict(client or {})
+        name = (security or {}).get("security.inter.broker.protocol", "PLAINTEXT")
+        ports = dict(zip((*KAFKA_IDS, *KALDA_IDS), free_ports(4), strict=True))
+        settings = {**SETTINGS, **(security or {})}
+
+        def own(broker_id: int) -> dict[str, str]:
+            directories = [str(directory / f"broker-{broker_id}" / each) for each in ("a", "b")]
+            listeners = f"{name}://127.0.0.1:{ports[broker_id]}"
+            return {**settings, "listeners": listeners, "log.dirs": ",".join(directories)}
+
+        self.kafka = {
+            each: ApacheBroker(
+                release,
+                each,
+                directory / f"broker-{each}",
+                zookeeper,
+                port=ports[each],
+                settings={**own(each), "inter.broker.protocol.version": protocol},
+                java_options=java_options,
+            )
+            for each in KAFKA_IDS
+        }
+        self.kalda = {
+            each: BrokerProcess(
+                each,
+                directory / f"broker-{each}" / "a",
+                zookeeper,
+                port=ports[each],
+                settings=own(each),
+            )
+            for each in KALDA_IDS
+        }
+        self.directories = {
+            each: [directory / f"broker-{each}" / name for name in ("a", "b")] for each in ports
+        }
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports.values())
+        self.acknowledged: dict[TopicPartition, list[bytes]] = {}
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The settings of a client."""
+        return {"bootstrap.servers": self.bootstrap, **self.client_settings}
+
+    def admin(self) -> Admin:
+        """Return a client for administration."""
+        return Admin.from_config(self.client)
+
+    def kill(self) -> None:
+        """End everything that runs."""
+        for broker in (*self.kafka.values(), *self.kalda.values()):
+            if broker.is_running:
+                broker.kill()
+
+    def create(self, topic: str, assignments: Mapping[int, Sequence[int]]) -> None:
+        """Create a topic with these replicas."""
+        with self.admin() as admin:
+            admin.create_topics(
+                [
+                    NewTopic(
+                        topic,
+                        replica_assignments={number: list(each) for number, each in assignments.items()},
+                    )
+                ]
+            )
+        self.acknowledged |= {TopicPartition(topic, number): [] for number in assignments}
+
+    def read(self, path: str) -> Any:
+        """Return what a znode holds."""
+        return json.loads(self.zookeeper.get(path)[0])
+
+    def replicas(self, topic: str) -> dict[int, tuple[int, ...]]:
+        """Return the replicas of each partition."""
+        found = self.read(paths.topic(topic))["partitions"]
+        return {int(number): tuple(replicas) for number, replicas in found.items()}
+
+    def out_of_sync(self, *topics: str) -> list[str]:
+        """Return the partitions whose replicas are not all in sync, or that have no leader."""
+        found = []
+        for topic in topics:
+            for number, replicas in self.replicas(topic).items():
+                path = paths.partition_state(TopicPartition(topic, number))
+                state = self.read(path) if self.zookeeper.exists(path) else {"isr": [], "leader": -1}
+                if set(state["isr"]) != set(replicas) or state["leader"] < 0:
+                    found.append(f"{topic}-{number} with replicas {replicas}: {state}")
+        return found
+
+    def controller_id(self) -> int:
+        """Return the id of the controller."""
+        found: int = self.read(paths.CONTROLLER)["brokerid"]
+        return found
+
+    def wait(self, condition: Callable[[], object], what: str) -> float:
+        """Wait until the condition holds; return how many seconds that took."""
+        begin = time.monotonic()
+        while not condition():
+            assert time.monotonic() < begin + WAIT_SECONDS, what
+            time.sleep(0.05)
+        return time.monotonic() - begin
+
+    def wait_in_sync(self, *topics: str) -> float:
+        """Wait until all replicas of these topics are in sync."""
+        return self.wait(lambda: not self.out_of_sync(*topics), f"not in sync: {topics}")
+
+    def move(self, assignments: Mapping[TopicPartition, Sequence[int]]) -> float:
+        """Reassign partitions; return how long that took."""
+        with self.admin() as admin:
+            admin.alter_partition_reassignments({p: list(each) for p, each in assignments.items()})
+            return self.wait(
+                lambda: not admin.list_partition_reassignments(list(assignments)), "a reassignment"
+            )
+
+    def produce(self, count: int = 100) -> None:
+        """Produce to every partition; all is acknowledged by all in-sync replicas."""
+        with Producer.from_config({**self.client, "acks": "all", "enable.idempotence": "true"}) as producer:
+            sent = []
+            for partition, values in self.acknowledged.items():
+                for number in range(len(values), len(values) + count):
+                    values.append(b"%d" % number)
+                    sent.append(
+                        producer.send(partition.topic, value=values[-1], partition=partition.partition)
+                    )
+            for future in sent:
+                future.result(WAIT_SECONDS)
+
+    def check(self) -> None:
+        """Check that what was acknowledged is there once, in order, and equal on all replicas."""
+        for partition, expected in self.acknowledged.items():
+            settings = {**self.client, "auto.offset.reset": "earliest"}
+            with Consumer.from_config(settings) as consumer:
+                consumer.assign([partition])
+                found: list[bytes | None] = []
+                deadline = time.monotonic() + WAIT_SECONDS
+                while len(found) < len(expected) and time.monotonic() < deadline:
+                    found += [each.value for each in consumer.poll(timeout_s=1)]
+            assert expected == found, partition
+        for topic in {each.topic for each in self.acknowledged}:
+            for number, replicas in self.replicas(topic).items():
+                logs = {each: self.log(each, TopicPartition(topic, number)) for each in replicas}
+                assert 1 == len(set(logs.values())), (
+                    f"{topic}-{number}: {[(k, len(v)) for k, v in logs.items()]}"
+                )
+
+    def log(self, broker_id: int, partition: TopicPartition) -> bytes:
+        """Return the bytes of a replica's segments."""
+        (directory,) = (
+            each / str(partition) for each in self.directories[broker_id] if (each / str(partition)).exists()
+        )
+        return b"".join(each.read_bytes() for each in sorted(directory.glob("*.log")))
+
+    def strays(self) -> list[str]:
+        """Return the logs that a broker set aside."""
+        return [
+            each.name
+            for directories in self.directories.values()
+            for directory in directories
+            if directory.exists()
+            for each in directory.iterdir()
+            if "-stray" in each.name
+        ]
+
+
+@contextmanager
+def opened(made: Cluster) -> Iterator[Cluster]:
+    """Start Apache Kafka's brokers; kill everything in the end."""
+    made.zookeeper.start(WAIT_SECONDS)
+    try:
+        for broker in made.kafka.values():
+            broker.start()
+        yield made
+    finally:
+        made.kill()
+        made.zookeeper.stop()
+        made.zookeeper.close()
+
+
+def walk(cluster: Cluster) -> None:
+    """Join, lead, follow, move there and back, restart and die."""
+    cluster.create("moved", {0: (1, 2), 1: (2, 1), 2: (1, 2), 3: (2, 1)})
+    cluster.produce()
+    for broker in cluster.kalda.values():
+        broker.start()
+    assert cluster.controller_id() in KAFKA_IDS
+    cluster.create("mixed", {0: (3, 1), 1: (1, 3), 2: (4, 2), 3: (2, 4)})
+    cluster.wait_in_sync("moved", "mixed")
+    cluster.produce()
+    cluster.check()
+
+    seconds = {
+        "there": cluster.move(dict(zip(MOVED, ((3, 4), (4, 3), (3, 4), (4, 3)), strict=True))),
+    }
+    cluster.produce()
+    cluster.check()
+    seconds["back"] = cluster.move(dict(zip(MOVED, ((1, 2), (2, 1), (1, 2), (2, 1)), strict=True)))
+    cluster.move(dict(zip(MOVED, ((3, 1), (1, 3), (4, 2), (2, 4)), strict=True)))
+    cluster.produce()
+    cluster.check()
+
+    cluster.kalda[3].stop()
+    cluster.produce()
+    cluster.kalda[3].start()
+    seconds["restarted"] = cluster.wait_in_sync("moved", "mixed")
+    cluster.kalda[4].kill()
+    cluster.produce()
+    cluster.kalda[4].start()
+    seconds["killed"] = cluster.wait_in_sync("moved", "mixed")
+    cluster.kafka[1].stop()
+    cluster.produce()
+    cluster.kafka[1].start()
+    cluster.wait_in_sync("moved", "mixed")
+    cluster.produce()
+    cluster.check()
+    assert cluster.controller_id() in KAFKA_IDS
+    assert {} == cluster.read(paths.FEATURE)["features"]
+    assert [] == cluster.strays()
+    print(cluster.kafka[1].release, {name: round(each, 2) for name, each in seconds.items()})
+
+
+@pytest.mark.parametrize(("release", "protocol"), RELEASES)
+def test_brokers_join_a_cluster(tmp_path: Path, release: str, protocol: str) -> None:
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    try:
+        cluster = Cluster(tmp_path, address, release, protocol)
+    except NotAvailableError as error:
+        pytest.skip(str(error))
+    zookeeper = ZooKeeperProcess(tmp_path / "zookeeper", port=port)
+    zookeeper.start()
+    try:
+        with opened(cluster):
+            walk(cluster)
+    finally:
+        zookeeper.kill()
