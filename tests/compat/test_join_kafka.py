@@ -5,6 +5,7 @@ cluster of each release and inter-broker protocol; below 2.8 the controller send
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from kalda.cluster import paths
 from kalda.common.types import TopicPartition
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.compat.old_kafka import ApacheBroker
+from tests.integration.zookeeper.secured_servers import secured_server
 
 KAFKA_IDS, KALDA_IDS = (1, 2), (3, 4)
 WAIT_SECONDS = 90.0
@@ -38,6 +40,9 @@ RELEASES = [("3.9.1", "3.9"), ("3.9.1", "2.7"), ("3.6.2", "3.6"), ("2.8.2", "2.8
 MOVED = [TopicPartition("moved", number) for number in range(4)]
 MIXED = [TopicPartition("mixed", number) for number in range(4)]
 
+EXPECTED = r"cannot connect|connection|recover|had not been shut down|have no effect in Kalda"
+"""What Kalda warns of because brokers stop and die here, and of settings of the JVM."""
+
 pytestmark = pytest.mark.timeout(420)
 
 
@@ -53,6 +58,7 @@ class Cluster:
         *,
         security: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
+        kalda_settings: Mapping[str, str] | None = None,
         client: Mapping[str, str] | None = None,
         plain_zookeeper: str | None = None,
     ) -> None:
@@ -85,7 +91,7 @@ class Cluster:
                 directory / f"broker-{each}" / "a",
                 zookeeper,
                 port=ports[each],
-                settings=own(each),
+                settings={**own(each), **(kalda_settings or {})},
             )
             for each in KALDA_IDS
         }
@@ -106,9 +112,11 @@ class Cluster:
 
     def kill(self) -> None:
         """End everything that runs."""
-        for broker in (*self.kafka.values(), *self.kalda.values()):
-            if broker.is_running:
-                broker.kill()
+        for kafka in self.kafka.values():
+            kafka.kill()
+        for kalda in self.kalda.values():
+            if kalda.is_running:
+                kalda.kill()
 
     def create(self, topic: str, assignments: Mapping[int, Sequence[int]]) -> None:
         """Create a topic with these replicas."""
@@ -138,7 +146,9 @@ class Cluster:
         for topic in topics:
             for number, replicas in self.replicas(topic).items():
                 path = paths.partition_state(TopicPartition(topic, number))
-                state = self.read(path) if self.zookeeper.exists(path) else {"isr": [], "leader": -1}
+                state: dict[str, Any] = {"isr": [], "leader": -1}
+                if self.zookeeper.exists(path):
+                    state = self.read(path)
                 if set(state["isr"]) != set(replicas) or state["leader"] < 0:
                     found.append(f"{topic}-{number} with replicas {replicas}: {state}")
         return found
@@ -206,6 +216,16 @@ class Cluster:
         )
         return b"".join(each.read_bytes() for each in sorted(directory.glob("*.log")))
 
+    def complaints(self) -> list[str]:
+        """Return what Kalda's brokers logged as errors, and what they warned of besides lost connections."""
+        lines = [
+            line
+            for broker in self.kalda.values()
+            for line in broker.log_file.read_text().splitlines()
+            if " ERROR " in line or " WARNING " in line or line.startswith("AssertionError")
+        ]
+        return [line for line in lines if not re.search(EXPECTED, line)]
+
     def strays(self) -> list[str]:
         """Return the logs that a broker set aside."""
         return [
@@ -271,6 +291,7 @@ def walk(cluster: Cluster) -> None:
     assert cluster.controller_id() in KAFKA_IDS
     assert {} == cluster.read(paths.FEATURE)["features"]
     assert [] == cluster.strays()
+    assert [] == cluster.complaints()
     print(cluster.kafka[1].release, {name: round(each, 2) for name, each in seconds.items()})
 
 
@@ -289,3 +310,52 @@ def test_brokers_join_a_cluster(tmp_path: Path, release: str, protocol: str) -> 
             walk(cluster)
     finally:
         zookeeper.kill()
+
+
+@pytest.mark.parametrize("coordination", ["kalda", "zookeeper"])
+def test_brokers_join_a_secured_cluster(tmp_path: Path, coordination: str) -> None:
+    """TLS and a login between the brokers, to ZooKeeper, and of clients; Kafka's names of all settings."""
+    with secured_server(coordination, tmp_path, "want") as server:
+        files = server.files
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        mechanism = "listener.name.sasl_ssl.plain.sasl.jaas.config"
+        security = {
+            "security.inter.broker.protocol": "SASL_SSL",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.enabled.mechanisms": "PLAIN",
+            mechanism: f'{plain} username="broker" password="broker-secret" user_broker="broker-secret";',
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": files.key("broker"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": files.trust,
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.keystore.location": files.key("broker"),
+            "zookeeper.ssl.keystore.type": "PEM",
+            "zookeeper.ssl.truststore.location": files.trust,
+            "zookeeper.ssl.truststore.type": "PEM",
+        }
+        login = files.login_file("bob")
+        client = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": f'{plain} username="broker" password="broker-secret";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": files.trust,
+        }
+        try:
+            cluster = Cluster(
+                tmp_path,
+                server.secure,
+                "3.9.1",
+                "3.9",
+                security=security,
+                java_options=[f"-Djava.security.auth.login.config={login}", "-Dzookeeper.fips-mode=false"],
+                kalda_settings={"java.security.auth.login.config": login},
+                client=client,
+                plain_zookeeper=server.plain,
+            )
+        except NotAvailableError as error:
+            pytest.skip(str(error))
+        with opened(cluster):
+            walk(cluster)

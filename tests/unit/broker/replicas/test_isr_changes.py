@@ -407,6 +407,17 @@ async def test_what_may_complete_a_reassignment_is_announced_at_once(broker: Lea
     assert not broker.partition().is_being_reassigned
 
 
+async def test_replicas_may_leave_the_assignment_before_the_isr(broker: Leading) -> None:
+    """A controller of Apache Kafka ends a reassignment so. Nothing waits for the replicas that leave."""
+    assert {} == await broker.lead(replicas=(1, 3), isr=(1, 2, 3))
+    broker.produce(batch(b"a"))
+    catch_up(broker, 3)
+    assert 1 == broker.partition().log.high_watermark
+    role = await broker.write_state(leadership(replicas=(1, 3), leader_epoch=4))
+    assert {} == broker.host(role)
+    assert (1, 3) == broker.partition().isr
+
+
 async def test_a_stream_of_changes_is_announced_after_a_while_all_the_same(broker: Leading) -> None:
     await broker.lead(isr=(1, 2))
     broker.clock.advance(ANNOUNCE_DELAY_SECONDS_MAX)
