@@ -285,6 +285,7 @@ class ProcessCluster(ClientConfigs):
     def start(self, broker_id: int) -> None:
         """Start a broker that is down and return when it serves."""
         self.broker(broker_id).start()
+        self._faults.started(broker_id)
 
     def stop(self, broker_id: int, timeout_seconds: float = 30.0) -> None:
         """Shut a broker down (SIGTERM) and wait for exit code 0."""
@@ -324,11 +325,12 @@ class ProcessCluster(ClientConfigs):
     def apply_faults(self, plan: "str | Fault | FaultPlan | Iterable[str | Fault]") -> None:
         """Put a plan of faults in force, in place of an earlier one.
 
-        Processes can be killed, stopped and paused. Faults of requests and jumps of clocks need the setting
-        ``kalda.faults.api.enable=true``; each broker counts the requests that it gets.
+        Processes are killed, stopped and paused by signals. All other faults are the brokers' own, and need
+        the setting ``kalda.faults.api.enable=true``; each broker counts the requests that it gets. A broker
+        that `start` starts gets the plan as well.
 
         Raises:
-            FaultError: the plan is not valid, or has faults that processes cannot have.
+            FaultError: the plan is not valid, or needs that setting.
             KaldaProcessError: a broker is not in the state that a fault needs.
             ClientError: a broker did not take the plan.
         """
