@@ -192,6 +192,20 @@ class BrokerServer:
                 raise BrokerStartError(f"kalda.faults.file={file}: {error}") from None
             logger.warning("the broker has faults on purpose: %s", control.plan)
 
+    def _serve_namespace_requests(self, parts: BrokerParts) -> None:
+        if not self._config.kalda_namespaces_api_enable:
+            return
+        # Imported only when needed: few brokers have namespaces.
+        from kalda.broker.namespaces.namespace_control import namespace_handler
+        from kalda.faults.state import FaultState
+
+        def new_filter(plan: FaultPlan) -> FrameFilter:
+            return self.fault_filter(FaultState(plan, self._runtime.random))
+
+        services = parts.services
+        handler = namespace_handler(self.namespaces, new_filter, services.broker_id)
+        parts.dispatcher.add_handler(handler, services, parts.context.metrics)
+
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
 
@@ -213,6 +227,7 @@ class BrokerServer:
         if self._faults is not None:
             self.set_faults(self._faults)
         self._begin_planned_faults(parts, tasks)
+        self._serve_namespace_requests(parts)
         undo.push_async_callback(self._undo_assembly, parts)
         try:
             await parts.listeners.bind()

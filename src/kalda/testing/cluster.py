@@ -23,6 +23,7 @@ from kalda.common.public import public
 from kalda.faults import BrokerEffect, Fault, FaultPlan
 from kalda.settings import BrokerConfig
 from kalda.testing.cluster_faults import ClusterFaults
+from kalda.testing.cluster_namespaces import ThreadBrokers
 from kalda.testing.cluster_network import Network
 from kalda.testing.cluster_threads import (
     BrokerThread,
@@ -137,7 +138,7 @@ class Cluster(ClientConfigs):
         self._members: Final[dict[Member, MemberThread]] = {}
         self._ports: Final[dict[int, int]] = {}
         self._zookeeper_port = 0
-        self._namespaces: Final = Namespaces(self._serving, self.controller_id)
+        self._namespaces: Final = Namespaces(ThreadBrokers(self._serving, self.controller_id))
 
     # Lifecycle.
 
