@@ -5,8 +5,6 @@ becoming strays.
 """
 
 import asyncio
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import NotAvailableError, free_ports, kafka_jars, stop_process, wait_accepting
+from benchmarks.apache_kafka import NotAvailableError, free_ports, kafka_jars
 from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.admin.partitions import ElectionType
 from kalda.clients.admin.topics import TopicPartitionInfo
@@ -23,12 +21,13 @@ from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
+from tests.compat.old_kafka import ApacheBroker
 from tests.integration.cluster.helpers import wait_until
 
 OLD, NEW = ("2.7.2", "2.7"), ("3.9.1", "3.9")
 """Release and inter-broker protocol."""
 KAFKA_ID, KALDA_ID = 0, 1
-START_SECONDS, WAIT_SECONDS = 120.0, 60.0
+WAIT_SECONDS = 60.0
 PARTITIONS = [TopicPartition("both", 0), TopicPartition("both", 1), TopicPartition("kalda-only", 0)]
 COMMON = {
     "offsets.topic.replication.factor": "2",
@@ -42,47 +41,32 @@ class MixedCluster:
     """One ZooKeeper, broker 0 of Apache Kafka, broker 1 of Kalda, and the acknowledged records."""
 
     def __init__(self, directory: Path) -> None:
-        java = shutil.which("java")
-        if java is None:
-            raise NotAvailableError("Apache Kafka needs Java and there is no 'java' on the PATH")
         for release, _ in (OLD, NEW):
             kafka_jars(release)
-        self._java = java
         self._directory = directory
-        self._port, zookeeper_port = free_ports(2)
-        self._process: subprocess.Popen[bytes] | None = None
+        (zookeeper_port,) = free_ports(1)
         self.zookeeper = ZooKeeperProcess(directory / "zookeeper", port=zookeeper_port)
         address = f"127.0.0.1:{zookeeper_port}"
         self.kalda = BrokerProcess(KALDA_ID, directory / "kalda", address, settings=COMMON)
-        self._settings = {
+        # A controller that stops finds no other one to ask, and tries for a quarter of a minute.
+        settings = {
             **COMMON,
-            "broker.id": str(KAFKA_ID),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
-            "zookeeper.connect": address,
-            "log.dirs": str(directory / "kafka"),
-            # A controller that stops finds no other one to ask, and tries for a quarter of a minute.
             "controlled.shutdown.enable": "false",
+            "log.dirs": str(directory / "kafka"),
         }
-        self.bootstrap = f"127.0.0.1:{self._port},127.0.0.1:{self.kalda.port}"
+        self._kafka = ApacheBroker(OLD[0], KAFKA_ID, directory / "apache", address, settings=settings)
+        self.bootstrap = f"{self._kafka.bootstrap},127.0.0.1:{self.kalda.port}"
         self._acknowledged: dict[TopicPartition, list[bytes]] = {each: [] for each in PARTITIONS}
 
     def start_kafka(self, release: str, protocol: str) -> None:
         """Start broker 0 over its directory; return when it serves."""
-        file, log_path = self._directory / "server.properties", self._directory / "kafka.log"
-        settings = {**self._settings, "inter.broker.protocol.version": protocol}
-        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        jars = kafka_jars(release)
-        command = [self._java, "-Xmx400m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", "kafka.Kafka"]
-        with log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, str(file)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
-        wait_accepting(self._process, self._port, time.monotonic() + START_SECONDS, log_path)
+        self._kafka.release = release
+        self._kafka.settings["inter.broker.protocol.version"] = protocol
+        self._kafka.start()
 
     def stop_kafka(self) -> None:
         """Stop broker 0; harmless if it is down."""
-        if self._process is not None:
-            stop_process(self._process)
+        self._kafka.stop()
 
     def kill_kalda(self) -> None:
         """Kill broker 1; harmless if it is down."""
@@ -103,7 +87,8 @@ class MixedCluster:
     def elect_preferred(self) -> None:
         """Let each broker lead one partition of the topic that both have."""
         with Admin(bootstrap_servers=self.bootstrap) as admin:
-            admin.elect_leaders(ElectionType.PREFERRED, PARTITIONS[:2])
+            # One of them may be led by its preferred replica already.
+            admin.elect_leaders(ElectionType.PREFERRED, PARTITIONS[:2], outcomes=True)
         wait_until(lambda: [KALDA_ID, KAFKA_ID] == [each.leader_id for each in self._partitions()])
 
     def wait_controller(self, broker_id: int) -> None:
@@ -127,7 +112,7 @@ class MixedCluster:
 
     def produce(self) -> None:
         """Produce to every partition with acks=all; each broker has producer ids."""
-        for port in (self._port, self.kalda.port):
+        for port in (self._kafka.port, self.kalda.port):
             asyncio.run(_init_producer_id(port))
         with Producer(bootstrap_servers=self.bootstrap, acks="all") as producer:
             futures = []

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from kalda import __version__
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import ConfigStore
 from kalda.broker.context.broker_context import BrokerContext
@@ -402,6 +403,7 @@ class BrokerServer:
             timestamp_ms=self._runtime.clock.time_ms(),
             features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
             is_cordoned=len(self._config.cordoned_log_dirs) == len(self._config.log_dirs),
+            kalda=__version__,
         )
 
     async def _serve_metrics(self, parts: BrokerParts) -> None:

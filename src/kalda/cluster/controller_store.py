@@ -145,7 +145,7 @@ class ControllerStore:
                 if not isinstance(outcome, ZooKeeperError):
                     for (partition, state), stat in zip(group, outcome[1:], strict=True):
                         assert isinstance(stat, Stat), f"the result of a set is a stat, not {stat!r}"
-                        updated[partition] = replace(state, version=stat.version)
+                        updated[partition] = replace(state, version=stat.version, written_at=stat.mzxid)
                 elif len(group) > 1:
                     # One conflict undoes the whole transaction: now each state by itself.
                     singles += [[entry] for entry in group]

@@ -26,6 +26,9 @@ _INT32_MIN: Final = -(2**31)
 NO_LEADER: Final = -1
 """The leader of a partition that has none."""
 
+UNKNOWN_BROKER_EPOCH: Final = -1
+"""The broker epoch in a request whose sender does not know or does not send it."""
+
 LEADER_DURING_DELETE: Final = -2
 """The leader epoch in a StopReplica of a topic that is being deleted; never in a znode."""
 
@@ -65,12 +68,20 @@ class BrokerInfo:
     rack: str | None = None
     jmx_port: int = -1
     timestamp_ms: int = -1
-    epoch: int = -1
+    epoch: int = UNKNOWN_BROKER_EPOCH
     features: tuple[tuple[str, int, int], ...] = ()
     """The supported features: name, lowest and highest level of each (KIP-584)."""
     is_cordoned: bool = False
     """Whether all of its log directories are cordoned, so that it gets no new replicas (KIP-1066). Apache
     Kafka neither writes nor reads it."""
+    kalda: str | None = None
+    """The release of Kalda that registered; None for a broker of Apache Kafka, which ignores the field, and
+    for the first releases of Kalda, which did not write it. `is_kalda` knows them all."""
+
+    @property
+    def is_kalda(self) -> bool:
+        """Whether a broker of Kalda registered. Apache Kafka in ZooKeeper mode never lists features."""
+        return self.kalda is not None or bool(self.features)
 
     def endpoint(self, listener: str) -> ListenerEndpoint | None:
         """Return the endpoint of a listener, or None."""
@@ -280,6 +291,8 @@ def encode_broker(info: BrokerInfo) -> bytes:
         value["rack"] = info.rack
     if info.is_cordoned:
         value["cordoned"] = True
+    if info.kalda is not None:
+        value["kalda"] = info.kalda
     return _dump(value)
 
 
@@ -303,7 +316,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         listener = match["listener"]
         protocol = _text(protocols.get(listener, listener), what)
         endpoints.append(ListenerEndpoint(listener, match["host"], int(match["port"]), protocol))
-    rack = value.get("rack")
+    rack, kalda = value.get("rack"), value.get("kalda")
     timestamp = _text(value.get("timestamp", "-1"), what)
     return BrokerInfo(
         broker_id,
@@ -314,6 +327,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         epoch,
         _features(value.get("features") or {}, what),
         value.get("cordoned") is True,
+        kalda if isinstance(kalda, str) else None,
     )
 
 

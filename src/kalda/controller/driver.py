@@ -19,7 +19,7 @@ from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, 
 from kalda.common import invariants
 from kalda.common.backoff import jittered
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.controller import term_session
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
@@ -163,8 +163,24 @@ class ControllerDriver:
         return await self._ask(lambda term: term.shut_down(broker_id, broker_epoch))
 
     async def check_registration(self, broker_id: int, broker_epoch: int) -> None:
-        """Raise `ApiError`, as `controlled_shutdown` does, unless the broker is live and did not restart."""
-        await self._ask(lambda term: term.check_registration(broker_id, broker_epoch))
+        """Check that a broker is registered, in this registration.
+
+        Raises:
+            ApiError: BROKER_ID_NOT_REGISTERED, or STALE_BROKER_EPOCH: it has restarted since.
+        """
+        await self._ask(
+            lambda term: term.check_registration(broker_id, broker_epoch, ErrorCode.BROKER_ID_NOT_REGISTERED)
+        )
+
+    def topic_names(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
+        """Return the names of those topics that the controller knows.
+
+        A leader may use the id of a topic before this broker's metadata has it.
+
+        Raises:
+            ApiError: NOT_CONTROLLER.
+        """
+        return self._active_term().topic_names(topic_ids)
 
     async def alter_in_sync_replicas(
         self, broker_id: int, broker_epoch: int, requests: Mapping[TopicPartition, IsrRequest]
@@ -172,7 +188,7 @@ class ControllerDriver:
         """Change in-sync replicas for the leader of the partitions; return each stored state or error.
 
         Raises:
-            ApiError: as `controlled_shutdown` does.
+            ApiError: STALE_BROKER_EPOCH: the broker has restarted since, or is not live.
         """
         return await self._ask(lambda term: term.alter_in_sync_replicas(broker_id, broker_epoch, requests))
 

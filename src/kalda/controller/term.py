@@ -14,12 +14,18 @@ from typing import Final, assert_never
 
 from kalda.cluster import paths
 from kalda.cluster.controller_store import ControllerMovedError, ControllerStore
-from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.cluster.schema import (
+    UNKNOWN_BROKER_EPOCH,
+    BrokerInfo,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
 from kalda.common.turns import Turns, between
-from kalda.common.types import TopicPartition, is_other_topic
+from kalda.common.types import UUID, TopicPartition, is_other_topic
 from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
 from kalda.controller.channel_manager import ControllerChannelManager
@@ -280,7 +286,7 @@ class Term:
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leaderships off a broker; return the partitions it still leads, or raise `ApiError`."""
-        await self.check_registration(broker_id, broker_epoch)
+        await self.check_registration(broker_id, broker_epoch, ErrorCode.BROKER_NOT_AVAILABLE, may_omit=True)
         logger.info("broker %d shuts down", broker_id)
         await self._refresh(self.context.partitions_on(broker_id))
         await self.step(ControlledShutdownRequested(broker_id))
@@ -290,7 +296,7 @@ class Term:
         self, broker_id: int, broker_epoch: int, requests: Mapping[TopicPartition, IsrRequest]
     ) -> dict[TopicPartition, PartitionState | ErrorCode]:
         """Store the in-sync replicas that a leader asks for; return each stored state or error."""
-        await self.check_registration(broker_id, broker_epoch)
+        await self.check_registration(broker_id, broker_epoch, ErrorCode.STALE_BROKER_EPOCH)
         await self._refresh(requests)
         context = self.context
         outcomes = {p: isr_requests.decide(context, broker_id, p, each) for p, each in requests.items()}
@@ -306,16 +312,27 @@ class Term:
             await self.step(PartitionStatesRead(self._own(stored)))
         return outcomes
 
-    async def check_registration(self, broker_id: int, broker_epoch: int) -> None:
-        """Raise `ApiError` unless the broker is live, and in this registration; -1 is any."""
+    def topic_names(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
+        """Return the names of those topics that exist."""
+        assignments = self.context.assignments
+        return {each.topic_id: name for name, each in assignments.items() if each.topic_id in topic_ids}
+
+    async def check_registration(
+        self, broker_id: int, broker_epoch: int, unknown: ErrorCode, *, may_omit: bool = False
+    ) -> None:
+        """Check that a broker is live, in this registration; with `may_omit`, the epoch may be unknown.
+
+        Raises:
+            ApiError: `unknown`: it is not live; STALE_BROKER_EPOCH: it has restarted since.
+        """
         known = self.context.live_brokers.get(broker_id)
         if known is None or known.epoch < broker_epoch:
             # It has registered, but the watch has not fired yet.
             await self.step(BrokersChanged(await self._reliably(self._watches.brokers)))
             known = self.context.live_brokers.get(broker_id)
         if known is None:
-            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker {broker_id} is not live.")
-        if broker_epoch != -1 and broker_epoch < known.epoch:
+            raise ApiError(unknown, f"Broker {broker_id} is not live.")
+        if broker_epoch < known.epoch and not (may_omit and broker_epoch == UNKNOWN_BROKER_EPOCH):
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker_id} has restarted: its epoch is {known.epoch}, not {broker_epoch}.",

@@ -28,6 +28,7 @@ from kalda.controller.effects import (
     WriteAssignments,
 )
 from kalda.controller.events import BrokerFellBehind, DeletionCompletionRequested, ElectionType
+from kalda.controller.isr_requests import IsrRequest
 from kalda.controller.partition_state_machine import ElectionStrategy
 from tests.golden.transcripts import replay
 from tests.unit.controller.simulated_cluster import Simulation, broker
@@ -66,6 +67,9 @@ def _do(simulation: Simulation, words: list[str]) -> list[str]:
         case "elect-leaders":
             wanted = [_partition(name) for name in arguments[1:]]
             return _answers(simulation.elect_leaders(ElectionType[arguments[0].upper()], wanted))
+        case "alter-isr":
+            leader, partition = int(arguments[0]), _partition(arguments[1])
+            return [f"answer {partition}: {_altered(simulation, leader, partition, arguments[2:])}"]
         case "shutdown":
             led = simulation.shut_down(int(arguments[0]))
             return [f"still led by {arguments[0]}: {' '.join(map(str, led)) or '-'}"]
@@ -140,6 +144,23 @@ def _happen(simulation: Simulation, command: str, arguments: list[str]) -> None:
             simulation.write_state(partition, int(fields["leader"]), int(fields["epoch"]), isr)
         case _:
             raise AssertionError(f"transcripts have no command {command!r}")
+
+
+def _altered(simulation: Simulation, leader: int, partition: TopicPartition, arguments: list[str]) -> str:
+    """A leader of Apache Kafka asks for another ISR (AlterPartition); return its answer."""
+    fields = dict(argument.split("=") for argument in arguments)
+    isr = [member.partition("@") for member in fields["isr"].split(",")]
+    request = IsrRequest(
+        int(fields["epoch"]),
+        int(fields["version"]),
+        tuple(int(member) for member, _, _ in isr),
+        is_leader_recovering=fields.get("recovering") == "yes",
+        broker_epochs={int(member): int(epoch) for member, _, epoch in isr if epoch},
+    )
+    outcome = simulation.alter_isr(leader, partition, request)
+    if isinstance(outcome, ErrorCode):
+        return outcome.name
+    return f"{_state(outcome)} version={outcome.version}"
 
 
 def _partition(name: str) -> TopicPartition:

@@ -20,8 +20,10 @@ from kalda.protocol.headers import (
 )
 from kalda.protocol.messages import (
     acquire_read_lease,
+    allocate_producer_ids,
     alter_faults,
     alter_namespaces,
+    alter_partition,
     api_versions,
     consumer_group_records,
     fetch,
@@ -48,6 +50,102 @@ class Golden(NamedTuple):
 
 
 GOLDEN = (
+    Golden(
+        alter_partition.AlterPartitionRequest(
+            broker_id=1,
+            broker_epoch=258,
+            topics=[
+                alter_partition.TopicData(
+                    topic_name="t",
+                    partitions=[
+                        alter_partition.PartitionData(
+                            partition_index=2, leader_epoch=3, new_isr=[1, 4], partition_epoch=5
+                        )
+                    ],
+                )
+            ],
+        ),
+        0,
+        (
+            "00000001",
+            "0000000000000102",
+            "02 02 74 02 00000002 00000003",
+            "03 00000001 00000004",
+            "00000005",
+            "00 00 00",
+        ),
+    ),
+    Golden(
+        alter_partition.AlterPartitionRequest(
+            broker_id=1,
+            broker_epoch=258,
+            topics=[
+                alter_partition.TopicData(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        alter_partition.PartitionData(
+                            partition_index=2,
+                            leader_epoch=3,
+                            new_isr_with_epochs=[
+                                alter_partition.BrokerState(broker_id=1, broker_epoch=258),
+                                alter_partition.BrokerState(broker_id=4),
+                            ],
+                            leader_recovery_state=1,
+                            partition_epoch=5,
+                        )
+                    ],
+                )
+            ],
+        ),
+        3,
+        (
+            "00000001",
+            "0000000000000102",
+            "02",
+            TOPIC_ID_HEX,
+            "02 00000002 00000003",
+            "03 00000001 0000000000000102 00 00000004 ffffffffffffffff 00",
+            "01",  # recovering
+            "00000005",
+            "00 00 00",
+        ),
+    ),
+    Golden(
+        alter_partition.AlterPartitionResponse(
+            topics=[
+                alter_partition.AlteredTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        alter_partition.AlteredPartition(
+                            partition_index=2, leader_id=1, leader_epoch=3, isr=[1, 4], partition_epoch=6
+                        ),
+                        alter_partition.AlteredPartition(partition_index=7, error_code=107),
+                    ],
+                )
+            ]
+        ),
+        3,
+        (
+            "00000000",
+            "0000",
+            "02",
+            TOPIC_ID_HEX,
+            "03",
+            "00000002 0000 00000001 00000003 03 00000001 00000004 00 00000006 00",
+            "00000007 006b 00000000 00000000 01 00 00000000 00",
+            "00 00",
+        ),
+    ),
+    Golden(
+        allocate_producer_ids.AllocateProducerIdsRequest(broker_id=1, broker_epoch=258),
+        0,
+        ("00000001", "0000000000000102", "00"),
+    ),
+    Golden(
+        allocate_producer_ids.AllocateProducerIdsResponse(producer_id_start=2000, producer_id_len=1000),
+        0,
+        ("00000000", "0000", "00000000000007d0", "000003e8", "00"),
+    ),
     Golden(
         acquire_read_lease.AcquireReadLeaseRequest(
             isolation_level=1,

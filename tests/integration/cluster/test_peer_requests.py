@@ -1,20 +1,33 @@
 """What the controller tells other brokers over the wire, and what clients see of it."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from kalda.cluster import paths
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+)
+from kalda.protocol.messages.alter_partition import (
+    AlteredPartition,
+    AlteredTopic,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    TopicData,
 )
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kalda.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
-from tests.integration.cluster.peer_cluster import peer_cluster
+from tests.integration.cluster.peer_cluster import PeerCluster, peer_cluster
 
 
 async def test_every_broker_learns_of_brokers_and_topics(tmp_path: Path) -> None:
@@ -82,7 +95,9 @@ async def test_a_broker_of_apache_kafka_gets_producer_ids_of_its_own(tmp_path: P
     async with peer_cluster(tmp_path, count=2) as cluster:
         blocks = []
         for broker_id in (0, 1, 1):
-            request = AllocateProducerIdsRequest(broker_id=broker_id)
+            request = AllocateProducerIdsRequest(
+                broker_id=broker_id, broker_epoch=await broker_epoch(cluster, broker_id)
+            )
             answer = await cluster.ask(cluster.controller, request, AllocateProducerIdsResponse)
             assert 0 == answer.error_code
             blocks.append(range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len))
@@ -92,3 +107,49 @@ async def test_a_broker_of_apache_kafka_gets_producer_ids_of_its_own(tmp_path: P
         (other,) = cluster.others
         refused = await cluster.ask(other, AllocateProducerIdsRequest(), AllocateProducerIdsResponse)
         assert ErrorCode.NOT_CONTROLLER == refused.error_code
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_a_leader_of_apache_kafka_asks_for_its_isr(tmp_path: Path, version: int) -> None:
+    """Topics have ids since version 2, replicas their broker epochs since version 3."""
+    async with peer_cluster(tmp_path, count=2) as cluster:
+        await cluster.create_topic("t", partitions=1, replicas=2)
+        controller, (other,) = cluster.controller, cluster.others
+        leadership = controller.services.metadata_cache.partition(TopicPartition("t", 0))
+        assert leadership is not None
+        leader, isr = leadership.leader, list(leadership.isr)
+        topic_id = controller.services.metadata_cache.topic_id("t")
+        epochs = {each: await broker_epoch(cluster, each) for each in cluster.brokers}
+
+        def request(leader_epoch: int = 0, **of_topic: Any) -> AlterPartitionRequest:
+            data = PartitionData(partition_index=0, leader_epoch=leader_epoch, partition_epoch=0)
+            if version < 3:
+                data.new_isr = isr
+            else:
+                data.new_isr_with_epochs = [
+                    BrokerState(broker_id=each, broker_epoch=epochs[each]) for each in isr
+                ]
+            topic = TopicData(partitions=[data], **of_topic)
+            return AlterPartitionRequest(broker_id=leader, broker_epoch=epochs[leader], topics=[topic])
+
+        name: dict[str, Any] = {"topic_name": "t"} if version < 2 else {"topic_id": topic_id}
+        answer = await cluster.ask(controller, request(**name), AlterPartitionResponse, version)
+        expected = AlteredPartition(
+            partition_index=0, leader_id=leader, leader_epoch=0, isr=isr, partition_epoch=0
+        )
+        assert [AlteredTopic(partitions=[expected], **name)] == answer.topics
+        answer = await cluster.ask(controller, request(1, **name), AlterPartitionResponse, version)
+        assert ErrorCode.NOT_CONTROLLER == answer.topics[0].partitions[0].error_code
+        ghost: dict[str, Any] = {"topic_name": "ghost"} if version < 2 else {"topic_id": UUID(int=7)}
+        answer = await cluster.ask(controller, request(**ghost), AlterPartitionResponse, version)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if version < 2 else ErrorCode.UNKNOWN_TOPIC_ID
+        assert unknown == answer.topics[0].partitions[0].error_code
+        answer = await cluster.ask(other, request(**name), AlterPartitionResponse, version)
+        assert ErrorCode.NOT_CONTROLLER == answer.error_code
+        assert [] == answer.topics
+
+
+async def broker_epoch(cluster: PeerCluster, broker_id: int) -> int:
+    stat = await cluster.sessions[broker_id].exists(paths.broker(broker_id))
+    assert stat is not None
+    return stat.czxid

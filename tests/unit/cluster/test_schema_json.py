@@ -60,6 +60,21 @@ def test_only_a_cordoned_broker_says_so_in_its_registration() -> None:
     assert info == schema.decode_broker(1, schema.encode_broker(info))
 
 
+def test_a_broker_of_kalda_is_known_by_its_registration() -> None:
+    """The first releases wrote no mark, but features, which Apache Kafka has none of with ZooKeeper."""
+    kafka = BrokerInfo(1, (ListenerEndpoint("PLAINTEXT", "host", 9093),))
+    first = replace(kafka, features=(("group.version", 0, 1),))
+    marked = replace(first, kalda="0.1.0", features=())
+    found = [schema.decode_broker(1, schema.encode_broker(each)) for each in (kafka, first, marked)]
+    assert [kafka, first, marked] == found
+    assert [False, True, True] == [each.is_kalda for each in found]
+    assert [None, None, "0.1.0"] == [
+        json.loads(schema.encode_broker(each)).get("kalda") for each in (kafka, first, marked)
+    ]
+    strange = schema.encode_broker(kafka).replace(b'"version":5', b'"version":5,"kalda":1')
+    assert kafka == schema.decode_broker(1, strange)
+
+
 def test_broker_without_plaintext_has_no_address_for_old_clients() -> None:
     data = schema.encode_broker(BrokerInfo(1, (ListenerEndpoint("SSL", "host", 9093, "SSL"),)))
     found = json.loads(data)

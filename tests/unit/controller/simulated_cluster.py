@@ -19,7 +19,7 @@ from kalda.cluster.schema import (
 )
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.controller import elections, reassignment
+from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
 from kalda.controller.context import ControllerContext
 from kalda.controller.core import step
@@ -164,6 +164,17 @@ class Simulation:
         refused, electable = elections.validate_elections(self.context, election, wanted)
         self.feed(LeaderElectionRequested(election, tuple(electable)))
         return {**refused, **{p: elections.outcome(self.context, election, p) for p in electable}}
+
+    def alter_isr(
+        self, broker_id: int, partition: TopicPartition, request: isr_requests.IsrRequest
+    ) -> PartitionState | ErrorCode:
+        """A leader of Apache Kafka asks for another ISR."""
+        self.tell_states([partition])
+        outcome = isr_requests.decide(self.context, broker_id, partition, request)
+        if isinstance(outcome, PartitionState) and outcome != self.states[partition]:
+            outcome = self.states[partition] = replace(outcome, version=outcome.version + 1)
+            self.tell_states([partition])
+        return outcome
 
     def check_balance(self) -> None:
         self.feed(LeaderImbalanceCheckDue())

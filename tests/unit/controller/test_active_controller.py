@@ -246,6 +246,37 @@ async def test_a_leader_that_asks_gets_its_isr_stored(stage: Stage) -> None:
         await stage.nodes[1].driver.alter_in_sync_replicas(2, epoch, {})
 
 
+async def test_a_follower_that_came_back_enters_the_isr_at_once(stage: Stage) -> None:
+    """Its broker registered after the state was written, but before the leader asks."""
+    node = await start(stage, 2, (1, 2))
+    second = stage.nodes[1]
+    await second.session.expire()
+    await until(lambda: isr(stage, 1, P0) == (1,))
+    await second.session.reconnect()
+    await second.cluster.register_broker(registration(2))
+    stored = await state_of(node, P0)
+    epoch = (await node.cluster.brokers())[1].epoch
+    request = IsrRequest(stored.leader_epoch, stored.version, (1, 2))
+    grown = replace(stored, isr=(1, 2), version=stored.version + 1)
+    assert {P0: grown} == await node.driver.alter_in_sync_replicas(1, epoch, {P0: request})
+    assert grown == await state_of(node, P0)
+
+
+async def test_a_leader_is_fenced_by_its_registration(stage: Stage) -> None:
+    node = await start(stage, 2, (1, 2))
+    epoch = (await node.cluster.brokers())[2].epoch
+    for broker_id, named, code in (
+        (2, epoch - 1, "STALE_BROKER_EPOCH"),
+        (2, -1, "STALE_BROKER_EPOCH"),
+        (9, epoch, "BROKER_ID_NOT_REGISTERED"),
+    ):
+        with pytest.raises(ApiError, match=code):
+            await node.driver.check_registration(broker_id, named)
+    await node.driver.check_registration(2, epoch)
+    with pytest.raises(ApiError, match="STALE_BROKER_EPOCH"):
+        await node.driver.alter_in_sync_replicas(9, epoch, {})
+
+
 async def test_notified_isr_reaches_every_metadata_cache(stage: Stage) -> None:
     node = await start(stage, 2, (1, 2))
     await write_isr(node, P0, 1)

@@ -4,10 +4,10 @@ Only the controller serves it. Other brokers must answer too: to a broker that d
 leader of Apache Kafka sends it again and again, and does not look for the controller that was elected since.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import CLUSTER_ACTION
 from kalda.cluster.schema import PartitionState
@@ -32,14 +32,13 @@ _INELIGIBLE_REPLICA_FROM: Final = 2
 
 
 async def handle(
-    cache: MetadataCache,
     controller: ControllerDriver,
     request: AlterPartitionRequest,
     context: RequestContext,
 ) -> AlterPartitionResponse:
     """Change the in-sync replicas; return the states that are stored now."""
     version = context.api_version
-    names = [_name(cache, topic, version) for topic in request.topics]
+    names = _names(controller, request.topics, version)
     wanted = {
         TopicPartition(name, each.partition_index): _wanted(each, version)
         for name, topic in zip(names, request.topics, strict=True)
@@ -73,13 +72,15 @@ def error_response(request: AlterPartitionRequest, code: ErrorCode) -> AlterPart
     return AlterPartitionResponse(error_code=code)
 
 
-def _name(cache: MetadataCache, topic: TopicData, version: int) -> str | None:
+def _names(controller: ControllerDriver, topics: Sequence[TopicData], version: int) -> list[str | None]:
     if version < _TOPIC_IDS_FROM:
-        return topic.topic_name
-    return cache.topic_name(topic.topic_id)
+        return [topic.topic_name for topic in topics]
+    known = controller.topic_names({topic.topic_id for topic in topics})
+    return [known.get(topic.topic_id) for topic in topics]
 
 
 def _wanted(each: PartitionData, version: int) -> IsrRequest:
+    epochs = {state.broker_id: state.broker_epoch for state in each.new_isr_with_epochs}
     isr = (
         [state.broker_id for state in each.new_isr_with_epochs]
         if version >= _BROKER_EPOCHS_FROM
@@ -90,6 +91,7 @@ def _wanted(each: PartitionData, version: int) -> IsrRequest:
         each.partition_epoch,
         tuple(isr),
         is_leader_recovering=each.leader_recovery_state != 0,
+        broker_epochs=epochs,
     )
 
 
@@ -111,7 +113,7 @@ def _result(index: int, outcome: PartitionState | ErrorCode, version: int) -> Al
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_PARTITION,
     versions=(0, 3),
-    build=lambda services: partial(handle, services.metadata_cache, services.controller),
+    build=lambda services: partial(handle, services.controller),
     error_response=error_response,
     access=CLUSTER_ACTION,
     is_of_brokers=True,
