@@ -56,6 +56,7 @@ from kalda.broker.telemetry.assembly import EXPIRY_CHECK_INTERVAL_MS, build_clie
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
 from kalda.broker.transactions.producer_ids import ProducerIds
+from kalda.common.api_keys import ApiKey
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
@@ -157,7 +158,7 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
     services = BrokerServices(
         access=context.access,
         api_versions=advertised_versions(
-            shows_metrics=config.metrics_port is not None, alters_faults=config.kalda_faults_api_enable
+            shows_metrics=config.metrics_port is not None, own=_own_apis(config)
         ),
         broker_id=context.broker_id,
         client_metrics=build_client_metrics(
@@ -235,6 +236,15 @@ def _build_dispatcher(
         dispatcher.set_audit(context.access.audit)
     dispatcher.set_throttle(context.access.throttle)
     return dispatcher
+
+
+def _own_apis(config: BrokerConfig) -> list[ApiKey]:
+    """Return the APIs that only brokers of tests have."""
+    enabled = {
+        ApiKey.ALTER_FAULTS: config.kalda_faults_api_enable,
+        ApiKey.ALTER_NAMESPACES: config.kalda_namespaces_api_enable,
+    }
+    return [key for key, is_enabled in enabled.items() if is_enabled]
 
 
 def _build_purgatories(

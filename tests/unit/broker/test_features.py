@@ -10,6 +10,7 @@ from kalda.broker.metadata.features import (
     Features,
     FeatureUpdate,
     Levels,
+    UnsupportedFeaturesError,
     UpgradeType,
     decode_features,
     encode_features,
@@ -27,8 +28,8 @@ from tests.unit.cluster.in_memory import InMemoryZooKeeper
     ("data", "levels"),
     [
         (b'{"version":2,"status":1,"features":{"transaction.version":2}}', {"transaction.version": 2}),
-        (b'{"version":2,"status":1,"features":{"transaction.version":9}}', {"transaction.version": 2}),
-        (b'{"version":2,"status":1,"features":{"transaction.version":0,"share.version":1}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":0,"share.version":0}}', {}),
+        (b'{"version":3,"status":0,"features":[]', {}),
         (b'{"version":2,"status":0,"features":{"transaction.version":2}}', {}),
         (
             b'{"version":1,"status":1,"features":{},"kalda":{"transaction.version":2}}',
@@ -52,6 +53,35 @@ from tests.unit.cluster.in_memory import InMemoryZooKeeper
 )
 def test_levels_are_read_as_kafka_writes_them(data: bytes, levels: dict[str, int]) -> None:
     assert levels == decode_features(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b'{"version":2,"status":1,"features":{"transaction.version":9,"group.version":1}}', "transaction"),
+        (b'{"version":2,"status":1,"features":{"share.version":1}}', "share.version=1"),
+        (b'{"version":3,"status":1,"features":{}}', "/feature has format version 3, .* up to version 2"),
+    ],
+)
+async def test_a_broker_of_an_older_release_neither_starts_nor_goes_on(data: bytes, found: str) -> None:
+    """It would write older records beside those of the feature, as if it were not in force."""
+    server = InMemoryZooKeeper()
+    running, other = await features_of(server), await features_of(server)
+    await running.start()
+    await (await server.connect()).set(paths.FEATURE, data)
+    with pytest.raises(UnsupportedFeaturesError, match=found):
+        await other.start()
+    with pytest.raises(UnsupportedFeaturesError, match=found):
+        await running.run()
+
+
+def test_the_error_names_what_is_supported() -> None:
+    with pytest.raises(UnsupportedFeaturesError) as caught:
+        decode_features(encode_features({"transaction.version": 9, "share.version": 1, "group.version": 1}))
+    assert (
+        "/feature has features in force that this release of Kalda does not support: share.version=1, "
+        "transaction.version=9; it supports group.version 0 to 1, transaction.version 0 to 2. Start"
+    ) in str(caught.value)
 
 
 def test_what_is_written_is_read() -> None:
@@ -228,7 +258,7 @@ def test_no_level_is_finalised_that_a_live_broker_cannot_run() -> None:
 async def test_an_update_is_written_whole_or_not_at_all() -> None:
     server = InMemoryZooKeeper()
     zookeeper = await server.connect()
-    await zookeeper.create(paths.FEATURE, encode_features({"transaction.version": 1, "share.version": 1}))
+    await zookeeper.create(paths.FEATURE, encode_features({"transaction.version": 1, "group.version": 1}))
     features, other = await features_of(server), await features_of(server)
     await features.start()
     await other.start()
@@ -245,7 +275,7 @@ async def test_an_update_is_written_whole_or_not_at_all() -> None:
         assert (2, 1) == (other.transaction_version, other.epoch)
         task.cancel()
     data, _ = await zookeeper.get(paths.FEATURE)
-    assert data == encode_features({"transaction.version": 2, "share.version": 1}), "others' features stay"
+    assert data == encode_features({"transaction.version": 2, "group.version": 1}), "others' features stay"
     await features.update([up], BROKERS, validates_only=False)
     assert 1 == features.epoch, "nothing changes, nothing is written"
 

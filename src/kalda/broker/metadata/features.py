@@ -1,8 +1,8 @@
 """The finalized features of the cluster: ``/feature``, in Kafka's format (KIP-584).
 
 A finalized feature is in force on every broker, and clients may rely on it. With ``transaction.version`` 2
-each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 informs clients that
-consumer groups exist (KIP-848); the setting `group.coordinator.rebalance.protocols` enables them. The first
+each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 enables consumer
+groups (KIP-848), if the setting `group.coordinator.rebalance.protocols` has them too. The first
 broker of a new cluster finalizes the levels that it supports. `Features` reads and watches the znode,
 finalizes those levels, and makes the changes that an operator requests: the handler of UpdateFeatures calls
 `update`, on the broker that is the controller.
@@ -27,6 +27,7 @@ from typing import Final
 
 from kalda.cluster import paths
 from kalda.cluster.registered_brokers import RegisteredBrokers
+from kalda.cluster.schema import NewerSchemaError
 from kalda.common.backoff import jittered
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
@@ -48,6 +49,8 @@ SUPPORTED: Final[Levels] = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
 RETRY_SECONDS: Final = 1.0
 _ZNODE_VERSION: Final = 1
 """The version of the znode's format that all releases of Apache Kafka read; those before 3.3 refuse 2."""
+_ZNODE_VERSION_READ: Final = 2
+"""The highest version that this release reads; Apache Kafka writes it from 3.3 on."""
 _OWN: Final = "kalda"
 """The key of the levels of Kalda's brokers. Its first releases wrote them among those of Apache Kafka."""
 _ENABLED: Final = 1
@@ -70,6 +73,10 @@ class FeatureUpdate:
     name: str
     level: int
     upgrade_type: int
+
+
+class UnsupportedFeaturesError(NewerSchemaError):
+    """The cluster has finalized what this release does not support; the message names each feature."""
 
 
 class Features:
@@ -95,12 +102,18 @@ class Features:
         """The level of ``transaction.version``; 0 if it is not finalized."""
         return self.levels.get(TRANSACTION_VERSION, 0)
 
+    @property
+    def group_version(self) -> int:
+        """The level of ``group.version``; 0 if it is not finalized."""
+        return self.levels.get(GROUP_VERSION, 0)
+
     async def start(self) -> None:
         """Read the features; in a new cluster, finalize the levels that this broker supports.
 
         A cluster that has an id but no features is one of an Apache Kafka before 2.7.
 
         Raises:
+            UnsupportedFeaturesError: this broker does not support a level in force.
             ZooKeeperError: ZooKeeper did not answer.
         """
         self._zookeeper.add_state_listener(self._on_state)
@@ -148,7 +161,11 @@ class Features:
             return
 
     async def run(self) -> None:
-        """Read the znode after each change, until cancelled."""
+        """Read the znode after each change, until cancelled.
+
+        Raises:
+            UnsupportedFeaturesError: a level was finalized that this broker does not support: it must stop.
+        """
         while True:
             await self._is_due.wait()
             self._is_due.clear()
@@ -208,14 +225,25 @@ def encode_features(levels: Mapping[str, int]) -> bytes:
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Return the levels in force, without features that this broker does not support.
+    """Return the levels in force.
 
-    A level above the highest that this broker supports is reduced to that.
+    A broker that does not support one of them would read records of a newer release wrongly, or write older
+    ones beside them. As in Kafka, it neither starts nor goes on.
+
+    Raises:
+        UnsupportedFeaturesError: this broker does not support a level.
     """
-    levels = {
-        name: min(level, SUPPORTED[name][1]) for name, level in _decode_all(data).items() if name in SUPPORTED
-    }
-    return {name: level for name, level in levels.items() if level > 0}
+    levels = {name: level for name, level in _decode_all(data).items() if level > 0}
+    beyond = {name: level for name, level in levels.items() if level > SUPPORTED.get(name, (0, 0))[1]}
+    if beyond:
+        found = ", ".join(f"{name}={level}" for name, level in sorted(beyond.items()))
+        known = ", ".join(f"{name} {low} to {high}" for name, (low, high) in sorted(SUPPORTED.items()))
+        raise UnsupportedFeaturesError(
+            f"{paths.FEATURE} has features in force that this release of Kalda does not support: {found}; it "
+            f"supports {known}. Start the newer release, which can take them back with `kalda features "
+            "downgrade`, or `kalda features disable` for one of which this release knows nothing"
+        )
+    return levels
 
 
 def updated(
@@ -270,6 +298,12 @@ def _decode_all(data: bytes) -> dict[str, int]:
     """Return the levels of all features, supported or not; log malformed `data` and return none."""
     try:
         fields = loads_received(data)
+        version = fields.get("version")
+        if isinstance(version, int) and version > _ZNODE_VERSION_READ:
+            raise UnsupportedFeaturesError(
+                f"{paths.FEATURE} has format version {version}, and this release of Kalda reads up to "
+                f"version {_ZNODE_VERSION_READ}: a newer release wrote it"
+            )
         if fields["status"] != _ENABLED:
             return {}
         levels = {

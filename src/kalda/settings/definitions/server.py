@@ -49,7 +49,7 @@ class ServerConfig(Settings):
 
 
 class FaultConfig(Settings):
-    """Faults that a broker has on purpose, for tests. All of them are Kalda's own."""
+    """Faults and namespaces of a broker for tests. All of them are Kalda's own."""
 
     kalda_faults_api_enable = boolean(
         False,
@@ -58,6 +58,11 @@ class FaultConfig(Settings):
     )
     kalda_faults_file = string(
         None, "A plan of faults in YAML, which is in force from the start; for tests. Kalda's own."
+    )
+    kalda_namespaces_api_enable = boolean(
+        False,
+        "Whether a test may open namespaces while the broker runs (`ProcessCluster.namespace`); it needs "
+        "Alter on the cluster where there are ACLs. Kalda's own.",
     )
 
 

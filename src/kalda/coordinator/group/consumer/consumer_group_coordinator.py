@@ -44,10 +44,10 @@ class ConsumerGroupCoordinator:
         self,
         run: ConsumerOperations,
         *,
-        is_enabled: bool = True,
+        is_enabled: Callable[[], bool] = lambda: True,
         is_served: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_enabled` is whether `group.coordinator.rebalance.protocols` contains ``consumer``.
+        """`is_enabled` returns whether settings and features allow the protocol; each request calls it.
 
         While `is_served` returns False, nobody joins, and each member leaves with its next heartbeat. Groups
         keep their offsets, so that the classic protocol continues with them.
@@ -68,10 +68,10 @@ class ConsumerGroupCoordinator:
 
         A regular expression does not find topics that the client may not describe.
         """
-        if not self._is_enabled:
-            return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
         if not self._is_served() and request.member_epoch >= JOIN_EPOCH:
             return self._end_membership(request, api_version, client_id, client_host)
+        if not self._is_enabled():
+            return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
 
         def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:
             return protocol.heartbeat(request, api_version, client_id, client_host, may_describe)
@@ -115,7 +115,7 @@ class ConsumerGroupCoordinator:
     def describe(self, group_ids: Iterable[str]) -> Pending[list[DescribedGroup]]:
         """Describe groups in the order of the request; an entry may be an error."""
         ids = list(group_ids)
-        if not self._is_enabled:
+        if not self._is_enabled():
             error = ApiError(ErrorCode.UNSUPPORTED_VERSION)
             return Pending.of([_not_described(group_id, error) for group_id in ids])
         reads = [self._describe(group_id) for group_id in ids]

@@ -403,7 +403,7 @@ def test_heartbeats_are_refused_where_the_protocol_is_switched_off() -> None:
     def run(*_: Any) -> Pending[Any]:
         raise AssertionError("nothing runs")
 
-    groups = ConsumerGroupCoordinator(run, is_enabled=False)
+    groups = ConsumerGroupCoordinator(run, is_enabled=lambda: False)
 
     response = groups.heartbeat(ConsumerGroupHeartbeatRequest(group_id=GROUP), 1, "c", "/h").value
     (described,) = groups.describe([GROUP]).value
@@ -460,7 +460,7 @@ def test_failures_become_answers() -> None:
         refused.fail(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return refused
 
-    groups = ConsumerGroupCoordinator(run)
+    groups = ConsumerGroupCoordinator(run, is_enabled=lambda: True)
 
     response = groups.heartbeat(ConsumerGroupHeartbeatRequest(group_id=GROUP), 1, "c", "/h").value
     described = groups.describe([GROUP, ""]).value
