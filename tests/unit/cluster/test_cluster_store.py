@@ -29,6 +29,7 @@ from kalda.zookeeper.errors import (
 )
 from kalda.zookeeper.port import Create, Operation, OperationResult
 from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.runtimes import seeded
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 TOPIC_ID = uuid.UUID(int=5)

@@ -389,7 +389,7 @@ async def test_changes_are_announced_together_once_it_is_quiet(broker: Leading) 
 
 
 async def test_what_may_complete_a_reassignment_is_announced_at_once(broker: Leading) -> None:
-    """A controller of Apache Kafka waits for the notification; that of Kalda watches the partition's state."""
+    """A controller of Apache Kafka waits for the notification; Kalda's watches the partition's state."""
     role = leadership(replicas=(1, 2, 3), isr=(1, 2))
     broker.host(await broker.write_state(replace(role, adding_replicas=(3,), removing_replicas=(2,))))
     await broker.lead(1, isr=(1, 2))
