@@ -8,17 +8,19 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from benchmarks.apache_kafka import NotAvailableError, free_ports
-from kalda import Admin, Consumer, NewTopic, Producer
+from kalda import Admin, ClientError, Consumer, NewTopic, Producer
 from kalda.cluster import paths
 from kalda.common.types import TopicPartition
+from kalda.testing.process import KaldaProcessError
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.compat.old_kafka import ApacheBroker
 from tests.integration.zookeeper.secured_servers import secured_server
@@ -359,3 +361,121 @@ def test_brokers_join_a_secured_cluster(tmp_path: Path, coordination: str) -> No
             pytest.skip(str(error))
         with opened(cluster):
             walk(cluster)
+
+
+def test_the_way_back_of_a_cluster_that_kalda_created(tmp_path: Path) -> None:
+    """Apache Kafka takes over brokers, the controller and groups; a kill -9 gives them back to Kalda."""
+    (zookeeper_port,) = free_ports(1)
+    address = f"127.0.0.1:{zookeeper_port}"
+    settings = {**SETTINGS, "offsets.topic.replication.factor": "3", "min.insync.replicas": "2"}
+    try:
+        brokers = {
+            each: ApacheBroker("3.9.1", each, tmp_path / str(each), address, settings=settings)
+            for each in (1, 2, 3)
+        }
+    except NotAvailableError as error:
+        pytest.skip(str(error))
+    kalda = {each: broker.kalda() for each, broker in brokers.items()}
+    zookeeper = KazooClient(address)
+    bootstrap = ",".join(broker.bootstrap for broker in brokers.values())
+    with ExitStack() as stack:
+        server = ZooKeeperProcess(tmp_path / "zookeeper", port=zookeeper_port)
+        server.start()
+        stack.callback(server.kill)
+        zookeeper.start(WAIT_SECONDS)
+        stack.callback(zookeeper.close)
+        stack.callback(zookeeper.stop)
+        for each in (1, 2, 3):
+            stack.callback(brokers[each].kill)
+            stack.callback(kill, kalda[each])
+            kalda[each].start()
+
+        def controller_id() -> int:
+            try:
+                found: int = json.loads(zookeeper.get(paths.CONTROLLER)[0])["brokerid"]
+            except NoNodeError:
+                return -1
+            return found
+
+        def features() -> dict[str, dict[str, int]]:
+            found: dict[str, dict[str, int]] = json.loads(zookeeper.get(paths.FEATURE)[0])
+            return {name: found[name] for name in ("features", "kalda") if name in found}
+
+        def in_sync() -> bool:
+            states = [
+                json.loads(zookeeper.get(paths.partition_state(TopicPartition("t", p)))[0]) for p in (0, 1)
+            ]
+            return all({1, 2, 3} == set(each["isr"]) and each["leader"] > 0 for each in states)
+
+        assert {"features": {}, "kalda": {"group.version": 1, "transaction.version": 2}} == features()
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2, 3], 1: [2, 3, 1]})])
+        produce(bootstrap, range(100))
+        member = Consumer("t", bootstrap_servers=bootstrap, group_id="g", group_protocol="consumer")
+        stack.callback(member.close)
+        assert set(range(100)) == consume(member, 100)
+        member.commit()
+
+        # Neither takes directories that the other one uses.
+        with pytest.raises(NotAvailableError, match="Failed to acquire lock"):
+            brokers[1].start()
+        kalda[1].stop()
+        brokers[1].start()
+        wait(lambda: 1 == controller_id())
+        wait(in_sync)
+        wait(lambda: {} == features().get("kalda", {}) == features()["features"])
+        second = BrokerProcess(9, brokers[1].log_dirs[0], address)
+        with pytest.raises(KaldaProcessError, match=f"in use by process {brokers[1].pid}"):
+            second.start()
+
+        # The group goes over to the classic protocol.
+        with pytest.raises(ClientError, match=r"group\.protocol=classic"):
+            consume(member, 1)
+        produce(bootstrap, range(100, 200))
+        with Consumer("t", bootstrap_servers=bootstrap, group_id="g", group_protocol="classic") as classic:
+            assert set(range(100, 200)) == consume(classic, 100)
+            classic.commit()
+
+        # The only broker of Apache Kafka dies, which is the controller.
+        brokers[1].kill()
+        begin = time.monotonic()
+        wait(lambda: controller_id() in (2, 3))
+        produce(bootstrap, range(200, 300))
+        kalda[1].start()
+        wait(in_sync)
+        print("controller and broker are back after", round(time.monotonic() - begin, 1), "s")
+        with Consumer("t", bootstrap_servers=bootstrap, group_id="g", group_protocol="classic") as classic:
+            assert set(range(200, 300)) == consume(classic, 100)
+        for process in kalda.values():
+            process.check_log()
+
+
+def kill(broker: BrokerProcess) -> None:
+    """Kill a broker that runs."""
+    if broker.is_running:
+        broker.kill()
+
+
+def wait(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def produce(bootstrap: str, numbers: range) -> None:
+    """Produce numbers to the topic."""
+    with Producer(bootstrap_servers=bootstrap, acks="all") as producer:
+        for future in [producer.send("t", value=b"%d" % each) for each in numbers]:
+            future.result(WAIT_SECONDS)
+
+
+def consume(consumer: Consumer, count: int) -> set[int]:
+    """Read this many numbers, each once."""
+    found: list[int] = []
+    deadline = time.monotonic() + WAIT_SECONDS
+    while len(found) < count and time.monotonic() < deadline:
+        found += [int(each.value or b"") for each in consumer.poll(timeout_s=1)]
+    assert len(found) == len(set(found)), "a record was read twice"
+    return set(found)
