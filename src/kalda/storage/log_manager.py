@@ -289,8 +289,10 @@ class LogManager:
         self.resources.delete_later(target, config.file_delete_delay_ms, is_directory=True)
         return True
 
-    def set_aside(self, topic_partition: TopicPartition) -> None:
+    def set_aside(self, topic_partition: TopicPartition, reason: str) -> None:
         """Drop the partition's log but keep its files, under a name that no start opens.
+
+        `reason` is a clause for the log.
 
         Raises:
             LogStorageError: the disk failed; the log is still here.
@@ -300,8 +302,8 @@ class LogManager:
         target = self._rename(
             topic_partition, log, stray_directory_name(topic_partition, self.resources.new_name_suffix())
         )
-        log.forget("the log belongs to an earlier topic of this name")
-        logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
+        log.forget(f"the log was moved aside: {reason}")
+        logger.warning("%s is not served any more, but kept as %s: %s", log.directory, target, reason)
 
     def _rename(self, topic_partition: TopicPartition, log: UnifiedLog | None, name: str) -> str:
         """Drop an open or closed log by renaming its directory; return the new path."""
