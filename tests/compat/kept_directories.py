@@ -1,9 +1,9 @@
 """Starts Apache Kafka 3.9.1 with its ZooKeeper on the directories that testing clusters left behind.
 
 ``KALDA_KEEP_DIRECTORIES=/tmp/kept pytest tests/integration/…`` keeps them, and ``python -m
-tests.compat.kept_directories /tmp/kept`` looks at each copy, which it changes: the coordination server's files
-are given to ZooKeeper, a broker of Kafka is started for each broker of the cluster, and every record of every
-partition that has a leader is read. What Kafka may refuse is in `EXCEPTIONS`, with the reason.
+tests.compat.kept_directories /tmp/kept`` looks at each copy, which changes it: ZooKeeper gets the files of
+the coordination server, each broker of the cluster is started as one of Kafka, and every record of each
+partition that has a leader is read. `EXCEPTIONS` has what Kafka may refuse, with the reason.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import confluent_kafka.admin
 from benchmarks.apache_kafka import NotAvailableError, kafka_jars
 from kalda.testing.kept_directories import ORIGIN_FILE
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
+from kalda.zookeeper.port import WatchEvent
 from tests.compat.old_kafka import ApacheBroker
 from tests.integration.real_zookeeper import RealZooKeeper
 
@@ -47,7 +48,7 @@ SETTINGS: Final = {
 }
 
 EXCEPTIONS: Final[Mapping[str, str]] = {}
-"""By a regular expression for the origin or for Kafka's message: why Kafka need not start on the directory."""
+"""By a regular expression for the origin or a problem: why Kafka need not take the directory."""
 
 
 @dataclass(slots=True)
@@ -124,10 +125,18 @@ def examine(directory: Path) -> Finding:
 async def _wait_sessions(hosts: str) -> None:
     """Wait until the brokers that were killed are no longer registered."""
     session = await EnsembleClient.connect(hosts, session_timeout_ms=10_000, connection_timeout_ms=10_000)
+    gone = asyncio.Event()
+
+    def on_event(_: WatchEvent) -> None:
+        gone.set()
+
     try:
+        registrations = [f"/brokers/ids/{each}" for each in await session.children("/brokers/ids")]
         async with asyncio.timeout(SESSION_SECONDS):
-            while await session.children("/brokers/ids") or await session.exists("/controller") is not None:
-                await asyncio.sleep(0.2)
+            for path in (*registrations, "/controller"):
+                while await session.exists(path, on_event) is not None:
+                    await gone.wait()
+                    gone.clear()
     finally:
         await session.close()
 
