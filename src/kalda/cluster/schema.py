@@ -117,6 +117,8 @@ class BrokerInfo:
     kalda: str | None = None
     """The release of Kalda that registered; None for a broker of Apache Kafka, which ignores the field, and
     for the first releases of Kalda, which did not write it. `is_kalda` knows them all."""
+    controller_eligible: bool | None = None
+    """The ``kalda.controller.eligible`` of a broker of Kalda; None where it is not set."""
 
     @property
     def is_kalda(self) -> bool:
@@ -341,6 +343,8 @@ def encode_broker(info: BrokerInfo) -> bytes:
         value["cordoned"] = True
     if info.kalda is not None:
         value["kalda"] = info.kalda
+    if info.controller_eligible is not None:
+        value["kalda_controller_eligible"] = info.controller_eligible
     return _dump(value)
 
 
@@ -364,7 +368,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         listener = match["listener"]
         protocol = _text(protocols.get(listener, listener), what)
         endpoints.append(ListenerEndpoint(listener, match["host"], int(match["port"]), protocol))
-    rack, kalda = value.get("rack"), value.get("kalda")
+    rack, kalda, eligible = (value.get(key) for key in ("rack", "kalda", "kalda_controller_eligible"))
     timestamp = _text(value.get("timestamp", "-1"), what)
     return BrokerInfo(
         broker_id,
@@ -376,6 +380,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         _features(value.get("features") or {}, what),
         value.get("cordoned") is True,
         kalda if isinstance(kalda, str) else None,
+        eligible if isinstance(eligible, bool) else None,
     )
 
 
