@@ -46,7 +46,7 @@ def previous_command(directory: Path) -> list[str]:
     sources = directory / "src"
     if not sources.is_dir():
         archive = _git("archive", "--format=tar", previous_commit(), "src")
-        assert archive.returncode == 0, archive.stderr.decode()
+        assert 0 == archive.returncode, archive.stderr.decode()
         directory.mkdir(parents=True, exist_ok=True)
         subprocess.run(["tar", "-x", "-C", str(directory)], input=archive.stdout, check=True)
     # In front of the present sources, which the environment of the tests has on its path.
