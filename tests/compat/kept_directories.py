@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from benchmarks.apache_kafka import NotAvailableError, kafka_jars
+from kalda.broker.metadata.session_file import SessionFile
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.testing.kept_directories import ORIGIN_FILE
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.port import WatchEvent
@@ -47,7 +50,11 @@ SETTINGS: Final = {
     "log.retention.check.interval.ms": "3600000",
 }
 
-EXCEPTIONS: Final[Mapping[str, str]] = {}
+EXCEPTIONS: Final[Mapping[str, str]] = {
+    r"test_transaction_requests\.py.*\n.*Error processing append operation on partition txn-": (
+        "the tests write markers of coordinators with epochs of the future, which fence that of Kafka"
+    ),
+}
 """By a regular expression for the origin or a problem: why Kafka need not take the directory."""
 
 
@@ -81,9 +88,19 @@ def brokers_of(directory: Path) -> dict[int, list[Path]]:
 
 
 def examine(directory: Path) -> Finding:
-    """Start Kafka on a directory and read all topics."""
-    origin = (directory / ORIGIN_FILE).read_text() if (directory / ORIGIN_FILE).exists() else ""
-    finding = Finding(directory, origin)
+    """Start Kafka on a directory and read all topics; whatever fails is a problem of the directory."""
+    try:
+        return _examine(directory)
+    except Exception as error:
+        return Finding(directory, _origin(directory), problems=[f"{type(error).__name__}: {error}"])
+
+
+def _origin(directory: Path) -> str:
+    return (directory / ORIGIN_FILE).read_text()
+
+
+def _examine(directory: Path) -> Finding:
+    finding = Finding(directory, _origin(directory))
     brokers = brokers_of(directory)
     coordination = directory / "zookeeper" / "version-2"
     if not brokers or not coordination.is_dir():
@@ -100,7 +117,7 @@ def examine(directory: Path) -> Finding:
             finding.problems.append(str(error))
             return finding
         stack.callback(zookeeper.kill)
-        asyncio.run(_wait_sessions(zookeeper.hosts))
+        asyncio.run(_end_sessions(zookeeper.hosts, [path for paths in brokers.values() for path in paths]))
         running = []
         for broker_id, log_dirs in brokers.items():
             settings = {**SETTINGS, "log.dirs": ",".join(map(str, log_dirs))}
@@ -122,8 +139,8 @@ def examine(directory: Path) -> Finding:
     return finding
 
 
-async def _wait_sessions(hosts: str) -> None:
-    """Wait until the brokers that were killed are no longer registered."""
+async def _end_sessions(hosts: str, log_dirs: list[Path]) -> None:
+    """End the sessions of brokers that were killed, by the keys beside their data, as their restart would."""
     session = await EnsembleClient.connect(hosts, session_timeout_ms=10_000, connection_timeout_ms=10_000)
     gone = asyncio.Event()
 
@@ -131,6 +148,10 @@ async def _wait_sessions(hosts: str) -> None:
         gone.set()
 
     try:
+        for log_dir in log_dirs:
+            key = SessionFile(OsFileSystem(), [str(log_dir)]).read()
+            if key is not None:
+                await session.end_session(key)
         registrations = [f"/brokers/ids/{each}" for each in await session.children("/brokers/ids")]
         async with asyncio.timeout(SESSION_SECONDS):
             for path in (*registrations, "/controller"):
@@ -226,20 +247,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path, help="what KALDA_KEEP_DIRECTORIES named")
     parser.add_argument("--most", type=int, default=1_000_000, help="look at no more")
+    parser.add_argument("--jobs", type=int, default=1, help="how many clusters run at once")
     parser.add_argument("--remove", action="store_true", help="remove each directory that Kafka took")
     options = parser.parse_args()
     failed = excused = taken = 0
-    for directory in sorted(options.directory.iterdir())[: options.most]:
-        if not directory.is_dir():
-            continue
-        finding = examine(directory)
-        reason = excuse(finding) if finding.problems else None
-        print(finding, *([] if reason is None else [f"    expected: {reason}"]), sep="\n", flush=True)
-        failed += bool(finding.problems) and reason is None
-        excused += reason is not None
-        taken += not finding.problems
-        if options.remove and not finding.problems:
-            shutil.rmtree(directory)
+    directories = sorted(each for each in options.directory.iterdir() if (each / ORIGIN_FILE).exists())
+    with ThreadPoolExecutor(options.jobs) as threads:
+        for finding in threads.map(examine, directories[: options.most]):
+            reason = excuse(finding) if finding.problems else None
+            print(finding, *([] if reason is None else [f"    expected: {reason}"]), sep="\n", flush=True)
+            failed += bool(finding.problems) and reason is None
+            excused += reason is not None
+            taken += not finding.problems
+            if options.remove and not finding.problems:
+                shutil.rmtree(finding.directory)
     print(f"{taken} directories taken, {excused} expected exceptions, {failed} failed")
     return 1 if failed else 0
 
