@@ -16,10 +16,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from benchmarks.apache_kafka import free_ports
-from kalda import Admin, AdminOptions, ElectionType
+from kalda import Admin, ElectionType
 from kalda.cluster import paths, schema
 from kalda.cluster.schema import PartitionState, TopicAssignment
 from kalda.common.types import TopicPartition
+from kalda.net.client.client_errors import SaslAuthenticationError
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.compat.old_kafka import ApacheBroker
 
@@ -29,21 +30,20 @@ KAFKA: Final = "kafka"
 
 CONTROLLER_ID: Final = 3
 OTHER_IDS: Final = (1, 2)
+SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 ADMINISTRATOR: Final = "admin"
 PASSWORD: Final = "admin-secret"
-WAIT_SECONDS: Final = 90.0
+WAIT_SECONDS: Final = 60.0
 
 Broker = ApacheBroker | BrokerProcess
 
 SETTINGS: Final = {
     "sasl.enabled.mechanisms": "SCRAM-SHA-256",
-    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    ),
+    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (f"{SCRAM} required;"),
     "delegation.token.secret.key": "a key that all brokers share",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": f"User:ANONYMOUS;User:{ADMINISTRATOR}",
-    "zookeeper.session.timeout.ms": "18000",
+    "zookeeper.session.timeout.ms": "9000",
     "replica.lag.time.max.ms": "2000",
     "auto.leader.rebalance.enable": "false",
     "log.segment.delete.delay.ms": "1000",
@@ -138,11 +138,6 @@ class MixedCluster:
         """The PLAINTEXT addresses of all brokers, whose clients may do everything."""
         return ",".join(f"127.0.0.1:{plain}" for plain, _ in self._ports.values())
 
-    @property
-    def secured_bootstrap(self) -> str:
-        """The SASL_PLAINTEXT addresses of all brokers."""
-        return ",".join(f"127.0.0.1:{secured}" for _, secured in self._ports.values())
-
     def port(self, broker_id: int) -> int:
         """Return the port of a broker's PLAINTEXT listener."""
         return self._ports[broker_id][0]
@@ -151,16 +146,24 @@ class MixedCluster:
         """Return a client of an administrator."""
         return Admin(bootstrap_servers=self.bootstrap)
 
-    def secured_admin(self, user: str = ADMINISTRATOR, password: str = PASSWORD) -> Admin:
-        """Return a client that logs in by SCRAM."""
-        options: AdminOptions = {
-            "bootstrap_servers": self.secured_bootstrap,
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": "SCRAM-SHA-256",
-            "sasl_username": user,
-            "sasl_password": password,
+    def login(self, broker_id: int, user: str, password: str, *, is_token: bool = False) -> dict[str, str]:
+        """Return the settings of a client that logs in at a broker by SCRAM, or with a delegation token."""
+        token = ' tokenauth="true"' if is_token else ""
+        return {
+            "bootstrap.servers": f"127.0.0.1:{self._ports[broker_id][1]}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.jaas.config": f'{SCRAM} required username="{user}" password="{password}"{token};',
         }
-        return Admin(**options)
+
+    def is_accepted(self, login: Mapping[str, str]) -> bool:
+        """Whether a broker lets a client in."""
+        with Admin.from_config(login) as admin:
+            try:
+                admin.list_topics()
+            except SaslAuthenticationError:
+                return False
+            return True
 
     # What ZooKeeper holds.
 
@@ -244,6 +247,11 @@ class MixedCluster:
     def wait_settled(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait until all replicas are in sync and nothing is under way."""
         self.wait(lambda: not self.unsettled(), seconds)
+
+    def kill(self, broker_id: int) -> None:
+        """Kill a broker; return when its session has expired, so that it can start again."""
+        self.brokers[broker_id].kill()
+        self.wait(lambda: broker_id not in self.live_brokers())
 
     def wait_isr(self, partition: TopicPartition, isr: Collection[int]) -> PartitionState:
         """Wait until a partition has these in-sync replicas; return its state."""

@@ -78,7 +78,7 @@ def check_isrs(cluster: MixedCluster) -> None:
         assert before.leader_epoch == alone.leader_epoch
         assert before.leader_epoch == cluster.wait_isr(BY_1, {1, 2}).leader_epoch
         cluster.wait_settled()
-    for end in (follower.stop, follower.kill):
+    for end in (follower.stop, lambda: cluster.kill(2)):
         end()
         cluster.wait_isr(BY_1, {1})
         cluster.wait_leader(BY_2, 1)
