@@ -55,6 +55,8 @@ SETTINGS: Final = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "controlled.shutdown.retry.backoff.ms": "500",
+    # Kalda's brokers leave the controller to those of Apache Kafka unless this is set.
+    "kalda.controller.eligible": "true",
 }
 
 
