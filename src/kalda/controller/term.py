@@ -24,7 +24,7 @@ from kalda.cluster.schema import (
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
-from kalda.common.turns import Turns, between
+from kalda.common.turns import Turns, between, between_many
 from kalda.common.types import UUID, TopicPartition, is_other_topic
 from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
@@ -299,7 +299,11 @@ class Term:
         await self.check_registration(broker_id, broker_epoch, ErrorCode.STALE_BROKER_EPOCH)
         await self._refresh(requests)
         context = self.context
-        outcomes = {p: isr_requests.decide(context, broker_id, p, each) for p, each in requests.items()}
+        outcomes: dict[TopicPartition, PartitionState | ErrorCode] = {}
+        for index, (partition, request) in enumerate(requests.items()):
+            # The owner task does nothing else meanwhile, so the context stays as it is.
+            await between_many(index)
+            outcomes[partition] = isr_requests.decide(context, broker_id, partition, request)
         wanted = {
             partition: state
             for partition, state in outcomes.items()
