@@ -327,7 +327,7 @@ class Term:
         """Check that a broker is live, in this registration; with `may_omit`, the epoch may be unknown.
 
         Raises:
-            ApiError: `unknown`: it is not live; STALE_BROKER_EPOCH: it has restarted since.
+            ApiError: `unknown`: it is not live; STALE_BROKER_EPOCH: it is live in another registration.
         """
         known = self.context.live_brokers.get(broker_id)
         if known is None or known.epoch < broker_epoch:
@@ -336,7 +336,7 @@ class Term:
             known = self.context.live_brokers.get(broker_id)
         if known is None:
             raise ApiError(unknown, f"Broker {broker_id} is not live.")
-        if broker_epoch < known.epoch and not (may_omit and broker_epoch == UNKNOWN_BROKER_EPOCH):
+        if broker_epoch != known.epoch and not (may_omit and broker_epoch == UNKNOWN_BROKER_EPOCH):
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker_id} has restarted: its epoch is {known.epoch}, not {broker_epoch}.",
