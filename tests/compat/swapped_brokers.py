@@ -106,7 +106,8 @@ class SwappableCluster:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def script(self, step: str, broker_id: int | str = "{id}") -> str:
-        """Return the command of a step: ``start_kafka``, ``stop_kafka``, ``start_kalda``, ``stop_kalda``."""
+        """Return the command of a step: ``start_kafka``, ``stop_kafka``, ``start_kalda``, ``stop_kalda``, "
+        "and ``kill_…``."""
         return f"{self.directory}/{broker_id}/{step}"
 
     def run(self, step: str, broker_id: int) -> None:

@@ -73,6 +73,9 @@ async def _softwares(admin: "AsyncAdmin", broker_ids: list[int]) -> dict[int, So
 
     resources = {ConfigResource.broker(each): (_OWN_SETTING,) for each in broker_ids}
     found = await admin.describe_configs(resources, outcomes=True, timeout_ms=_ANSWER_MS)
+    for error in found.errors.values():
+        if not error.is_retriable:
+            raise error  # no permission, for example: the operator has to see it
     softwares: dict[int, Software | None] = dict.fromkeys(broker_ids)
     for resource, entries in found.results.items():
         assert resource.broker_id is not None, "brokers were asked for"

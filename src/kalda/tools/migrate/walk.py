@@ -175,6 +175,9 @@ class Progress:
     """The brokers that have the target's software, in the order in which they got it."""
     current: Entered | None = None
     measured: Offsets | None = None
+    """The offsets that nothing may be below; None before the first measurement of a run."""
+    is_fresh: bool = False
+    """Whether they were measured after the last broker was swapped."""
     doubt: str | None = None
     """Why the last run stopped; None if it did not, or went on."""
     has_ended: bool = False
@@ -183,17 +186,19 @@ class Progress:
         """Return the progress after one more event."""
         match event:
             case Began(target):
+                # Between two runs, days may pass: topics are deleted, offsets expire.
+                measured = None if self.current is None else self.measured
                 if target is self.target and not self.has_ended:
-                    return replace(self, doubt=None)
+                    return replace(self, doubt=None, measured=measured, is_fresh=False)
                 # A broker between its softwares stays current, and goes the other way.
                 turned = None if self.current is None else Entered(self.current.broker_id, Phase.STOP)
-                return Progress(target=target, current=turned, measured=self.measured)
+                return Progress(target=target, current=turned, measured=measured)
             case Measured(offsets):
-                return replace(self, measured=offsets)
+                return replace(self, measured=offsets, is_fresh=True)
             case Entered():
                 return replace(self, current=event)
             case Swapped(broker_id):
-                return replace(self, swapped=(*self.swapped, broker_id), current=None, measured=None)
+                return replace(self, swapped=(*self.swapped, broker_id), current=None, is_fresh=False)
             case Doubted(reason):
                 return replace(self, doubt=reason)
             case Ended():
@@ -293,7 +298,7 @@ def _between(plan: Plan, progress: Progress, target: Software, seen: Seen, only:
     refusals = _refusals(plan, target, broker_id, seen)
     if refusals:
         return Record(Doubted("; ".join(refusals)))
-    if progress.measured is None:
+    if not progress.is_fresh:
         return Record(Measured(seen.offsets))
     return Record(Entered(broker_id, Phase.STOP))
 

@@ -297,3 +297,26 @@ def test_a_doubt_is_over_when_the_next_run_begins() -> None:
     progress = progress_of(journal)
     assert progress.doubt is None
     assert Entered(2, Phase.GONE) == progress.current
+
+
+def test_a_metadata_that_lacks_partitions_is_not_measured_as_if_they_were_gone() -> None:
+    """A broker that has just started may answer before it has the metadata of the cluster."""
+    cluster = ModelCluster()
+    progress = progress_of(
+        [Began(KALDA), Measured(cluster.seen().offsets), Entered(2, Phase.STOP), Swapped(2)]
+    )
+    empty = replace(cluster.seen(), partitions={}, isr={}, offsets=Offsets())
+    cluster.brokers[2] = KALDA
+    action = next_action(PLAN, progress, empty, waited_seconds=0)
+    assert isinstance(action, Wait)
+    assert Record(Measured(cluster.seen().offsets)) == next_action(
+        PLAN, progress, cluster.seen(), waited_seconds=0
+    )
+
+
+def test_a_new_run_does_not_compare_with_the_offsets_of_another_day() -> None:
+    journal: list[Event] = [Began(KALDA), Measured(Offsets({ORDERS: 99})), Swapped(2), Began(KALDA)]
+    assert progress_of(journal).measured is None
+    journal[2:2] = [Entered(2, Phase.GONE)]
+    del journal[3]
+    assert Offsets({ORDERS: 99}) == progress_of(journal).measured
