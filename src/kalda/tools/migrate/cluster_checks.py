@@ -175,9 +175,9 @@ def _check_features(features: Mapping[str, int], where: str) -> Iterator[Verdict
     levels = ", ".join(f"{name}={level}" for name, level in sorted(features.items()) if level)
     if levels:
         text = (
-            f"finalized features: {levels}. Kafka 3.9 in ZooKeeper mode finalizes none and cannot start "
-            "with these; "
-            "`kalda features disable` before a broker of Kafka is to come back"
+            f"finalized features: {levels}. Kafka in ZooKeeper mode supports none: they are out of force "
+            "while a "
+            "broker of Kafka is in the cluster; `kalda features upgrade` brings them back behind the last one"
         )
         yield Verdict(Level.LOOK, "features", where, text)
     else:

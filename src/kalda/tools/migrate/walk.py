@@ -114,8 +114,6 @@ class Seen:
     """Groups that rebalance."""
     newer_groups: Sequence[str] = ()
     """Groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve."""
-    features: Mapping[str, int] = field(default_factory=dict)
-    """The finalized features, with which Kafka 3.9 in ZooKeeper mode does not start."""
     offsets: Offsets = field(default_factory=Offsets)
 
 
@@ -418,21 +416,13 @@ def _refusals(plan: Plan, target: Software, broker_id: int, seen: Seen) -> list[
             "lower "
             f"it, or write `accept: [{Accepted.MIN_INSYNC_REPLICAS}]` into the plan"
         )
-    if target is Software.KAFKA:
-        levels = ", ".join(f"{name}={level}" for name, level in sorted(seen.features.items()) if level)
-        if levels:
-            found.append(
-                f"features are finalized ({levels}) and Kafka 3.9 in ZooKeeper mode does not start with "
-                "them; "
-                "`kalda features disable` first"
-            )
-        if seen.newer_groups:
-            names = ", ".join(sorted(seen.newer_groups)[:_SHOWN_MAX])
-            found.append(
-                f"groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve: {names}; "
-                "set "
-                "`group.protocol`=classic in their clients first"
-            )
+    if target is Software.KAFKA and seen.newer_groups:
+        names = ", ".join(sorted(seen.newer_groups)[:_SHOWN_MAX])
+        found.append(
+            f"groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve: {names}; "
+            "set "
+            "`group.protocol`=classic in their clients first"
+        )
     return found
 
 
