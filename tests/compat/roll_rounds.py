@@ -269,16 +269,19 @@ async def wait_seen(bootstrap: str, depth: Depth, holds: Callable[[Seen], bool])
             else:
                 if holds(seen):
                     return None
-                last = seen
+                last = f"brokers {sorted(seen.brokers)}, {behind(seen)} partitions behind"
             await asyncio.sleep(0.1)
     return str(last)
 
 
 def is_in_sync(seen: Seen) -> bool:
     """Return whether all replicas of all partitions are in sync."""
-    return not seen.leaderless and all(
-        len(seen.isr.get(each, ())) == len(replicas) for each, replicas in seen.partitions.items()
-    )
+    return not seen.leaderless and behind(seen) == 0
+
+
+def behind(seen: Seen) -> int:
+    """Return how many partitions have replicas that are not in sync."""
+    return sum(len(seen.isr.get(each, ())) < len(replicas) for each, replicas in seen.partitions.items())
 
 
 def check_logs(cluster: SwappableCluster) -> int:
@@ -388,14 +391,13 @@ def main() -> None:
     print(
         f"{given.rounds} rolls: {report.acknowledged} acknowledged records, none lost or out of order; "
         f"{report.copied} copied by transactions; {report.doubled} doubled; {report.partitions} partitions "
-        "equal "
-        "on all replicas"
+        "equal on all replicas"
     )
     for name, gaps in (("clean", report.clean_gaps), ("kill", report.kill_gaps)):
         if gaps:
             print(
-                f"longest gap of a partition, {name} swaps: median {statistics.median(gaps):.2f} s, "
-                f"worst {max(gaps):.2f} s"
+                f"longest gap of a partition, {name} swaps: median {statistics.median(gaps):.2f} s, worst "
+                f"{max(gaps):.2f} s"
             )
     print(
         f"a swap until all replicas are in sync: median {statistics.median(report.swap_seconds):.1f} s, "

@@ -97,8 +97,8 @@ def check_cluster(facts: ClusterFacts) -> list[Verdict]:
         found.append(Verdict(Level.STOPS, "offline directory", _CLUSTER, text))
     found += [Verdict(Level.LOOK, "not read", _CLUSTER, each) for each in facts.unread]
     text = (
-        "brokers of Kafka do not say which clients connect; Kalda serves clients of all releases from "
-        "0.8.2 to 4.4"
+        "brokers of Kafka do not say which clients connect; Kalda serves clients of all releases from 0.8.2 "
+        "to 4.4"
     )
     found.append(Verdict(Level.FITS, "clients", _CLUSTER, text))
     return found
@@ -176,8 +176,8 @@ def _check_features(features: Mapping[str, int], where: str) -> Iterator[Verdict
     if levels:
         text = (
             f"finalized features: {levels}. Kafka in ZooKeeper mode supports none: they are out of force "
-            "while a "
-            "broker of Kafka is in the cluster; `kalda features upgrade` brings them back behind the last one"
+            "while a broker of Kafka is in the cluster; `kalda features upgrade` brings them back behind "
+            "the last one"
         )
         yield Verdict(Level.LOOK, "features", where, text)
     else:
@@ -188,8 +188,7 @@ def _check_groups(facts: ClusterFacts) -> Iterator[Verdict]:
     if facts.consumer_groups:
         text = (
             f"groups of the consumer protocol (KIP-848): {_shown(facts.consumer_groups)}. Kafka in "
-            "ZooKeeper mode "
-            "has none; set `group.protocol`=classic in their clients first"
+            "ZooKeeper mode has none; set `group.protocol`=classic in their clients first"
         )
         yield Verdict(Level.STOPS, "group protocol", _CLUSTER, text)
     if facts.other_groups:
@@ -228,15 +227,13 @@ def _check_partitions(topics: Mapping[str, TopicFacts]) -> Iterator[Verdict]:
     if single:
         text = (
             f"one replica only: {_shown(single)}; nobody can read or write these while their broker is "
-            "replaced "
-            "(seconds), or add a replica with `kalda reassign`"
+            "replaced (seconds), or add a replica with `kalda reassign`"
         )
         yield Verdict(Level.LOOK, "single replicas", _CLUSTER, text)
     if tight:
         text = (
             f"`min.insync.replicas` is the number of replicas: {_shown(tight)}; producers with acks=all "
-            "wait while "
-            "a broker is replaced"
+            "wait while a broker is replaced"
         )
         yield Verdict(Level.LOOK, "min.insync.replicas", _CLUSTER, text)
     yield Verdict(Level.FITS, "partitions", _CLUSTER, f"{total} partitions of {len(topics)} topics")

@@ -407,20 +407,18 @@ def _refusals(plan: Plan, target: Software, broker_id: int, seen: Seen) -> list[
             tight.append(partition)
     if single and Accepted.SINGLE_REPLICAS not in plan.accept:
         found.append(
-            f"broker {broker_id} has the only replica of {_shown(single)}; add replicas, or write "
-            f"`accept: [{Accepted.SINGLE_REPLICAS}]` into the plan"
+            f"broker {broker_id} has the only replica of {_shown(single)}; add replicas, or write `accept: "
+            f"[{Accepted.SINGLE_REPLICAS}]` into the plan"
         )
     if tight and Accepted.MIN_INSYNC_REPLICAS not in plan.accept:
         found.append(
             f"without broker {broker_id}, {_shown(tight)} have fewer replicas than `min.insync.replicas`; "
-            "lower "
-            f"it, or write `accept: [{Accepted.MIN_INSYNC_REPLICAS}]` into the plan"
+            f"lower it, or write `accept: [{Accepted.MIN_INSYNC_REPLICAS}]` into the plan"
         )
     if target is Software.KAFKA and seen.newer_groups:
         names = ", ".join(sorted(seen.newer_groups)[:_SHOWN_MAX])
         found.append(
-            f"groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve: {names}; "
-            "set "
+            f"groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve: {names}; set "
             "`group.protocol`=classic in their clients first"
         )
     return found
