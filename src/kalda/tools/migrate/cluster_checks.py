@@ -82,7 +82,8 @@ def check_cluster(facts: ClusterFacts) -> list[Verdict]:
     if any(each.is_kraft for each in facts.brokers.values()):
         ids = ", ".join(str(key) for key, each in sorted(facts.brokers.items()) if each.is_kraft)
         text = (
-            f"brokers {ids} are in KRaft mode, which Kalda cannot join; copy the cluster with `kalda mirror`"
+            f"brokers {ids} are in KRaft mode, which Kalda cannot join; copy the cluster with `kalda mirror "
+            "cutover`"
         )
         return [Verdict(Level.STOPS, "kraft", _CLUSTER, text)]
     found = [*_check_brokers(facts), *_check_features(facts.features, _CLUSTER), *_check_groups(facts)]

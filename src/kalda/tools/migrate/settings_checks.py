@@ -283,7 +283,7 @@ def _is_kraft(name: str) -> bool:
 def _kraft_text(names: list[str]) -> str:
     return (
         f"{', '.join(f'`{name}`' for name in names)}: the file is for KRaft. Brokers of a KRaft cluster "
-        "cannot be replaced one by one; copy the cluster with `kalda mirror`"
+        "cannot be replaced one by one; copy the cluster with `kalda mirror cutover`"
     )
 
 
