@@ -27,6 +27,8 @@ from benchmarks.apache_kafka import NotAvailableError
 from kalda import Admin, AsyncAdmin, NewTopic
 from kalda.clients.errors import ClientError
 from kalda.common.types import TopicPartition
+from kalda.testing import Security
+from kalda.testing.security import PropertiesLibrary
 from kalda.tools.migrate.observe import Depth, observe
 from kalda.tools.migrate.walk import Seen, Software
 from tests.chaos.cluster_rounds import PARTITIONS, create_topics
@@ -120,24 +122,27 @@ class Traffic:
     """Producers, readers and copiers of one run."""
 
     def __init__(
-        self, bootstrap: str, directory: Path, copiers: Sequence[Sequence[str]], *, records_per_second: int
+        self, cluster: SwappableCluster, copiers: Sequence[Sequence[str]], *, records_per_second: int
     ) -> None:
+        bootstrap = cluster.bootstrap
+        libraries: tuple[PropertiesLibrary, ...] = ("confluent-kafka", "kalda")
+        settings = [cluster.client_config(library=each) for each in libraries]
         self.ledgers = [RollLedger(PARTITIONS) for _ in TOPICS]
         loads, readers = (LibrdkafkaLoad, KaldaLoad), (LibrdkafkaReader, KaldaReader)
         self.loads: list[OrderedLoad] = [
-            load(bootstrap, topic, ledger, records_per_second=records_per_second)
-            for load, topic, ledger in zip(loads, TOPICS, self.ledgers, strict=True)
+            load(bootstrap, topic, ledger, records_per_second=records_per_second, settings=each)
+            for load, topic, ledger, each in zip(loads, TOPICS, self.ledgers, settings, strict=True)
         ]
         self.readers: list[CheckingReader] = [
-            reader(bootstrap, topic, ledger)
-            for reader, topic, ledger in zip(readers, TOPICS, self.ledgers, strict=True)
+            reader(bootstrap, topic, ledger, settings=each)
+            for reader, topic, ledger, each in zip(readers, TOPICS, self.ledgers, settings, strict=True)
         ]
         self.copies = Copies(
-            bootstrap, TOPICS[0], PARTITIONS, directory, commands=copiers, protocol="classic"
+            bootstrap, TOPICS[0], PARTITIONS, cluster.directory, commands=copiers, protocol="classic"
         )
         self.copied = RollLedger(PARTITIONS)
         self.copies.ledger = self.copied
-        self.copies.reader = LibrdkafkaReader(bootstrap, COPIES, self.copied)
+        self.copies.reader = LibrdkafkaReader(bootstrap, COPIES, self.copied, settings=settings[0])
 
     @property
     def problems(self) -> list[str]:
@@ -156,7 +161,8 @@ class Traffic:
         for load in self.loads:
             load.start()
         self.wait_progress()
-        self.copies.start()
+        if self.copies.copiers:
+            self.copies.start()
 
     def wait_progress(self) -> None:
         """Wait until every partition acknowledges again."""
@@ -173,8 +179,9 @@ class Traffic:
             load.stop()
         for reader in self.readers:
             reader.wait_all_read()
-        self.copies.wait_all_copied(self.loads[0].produced)
-        self.copies.check_no_open_transaction()
+        if self.copies.copiers:
+            self.copies.wait_all_copied(self.loads[0].produced)
+            self.copies.check_no_open_transaction()
         for ledger in self.ledgers:
             ledger.check_all_read()
 
@@ -252,15 +259,16 @@ class Rolls:
         )
 
     def _wait(self, what: str, depth: Depth, holds: Callable[[Seen], bool]) -> None:
-        problem = asyncio.run(wait_seen(self._cluster.bootstrap, depth, holds))
+        problem = asyncio.run(wait_seen(self._cluster, depth, holds))
         assert problem is None, f"no broker {what} within {WAIT_SECONDS:.0f} s: {problem}"
 
 
-async def wait_seen(bootstrap: str, depth: Depth, holds: Callable[[Seen], bool]) -> str | None:
+async def wait_seen(cluster: SwappableCluster, depth: Depth, holds: Callable[[Seen], bool]) -> str | None:
     """Wait until the cluster shows what `holds` accepts; return what it showed last if it never does."""
     deadline = time.monotonic() + WAIT_SECONDS
     last: object = None
-    async with AsyncAdmin(bootstrap_servers=bootstrap, default_api_timeout_ms=15_000) as admin:
+    config = {**cluster.client_config(), "default.api.timeout.ms": "15000"}
+    async with AsyncAdmin.from_config(config) as admin:
         while time.monotonic() < deadline:
             try:
                 seen = await observe(admin, depth)
@@ -315,6 +323,8 @@ def run(
     records_per_second: int = 300,
     kill_share: float = 0.5,
     more_partitions: int = 0,
+    directories: int = 1,
+    security: Security | None = None,
 ) -> Report:
     """Run the rolls; an AssertionError or TimeoutError names what went wrong.
 
@@ -327,24 +337,29 @@ def run(
         records_per_second: of each producer.
         kill_share: the share of swaps that kill their broker.
         more_partitions: how many partitions there are beside those of the load.
+        directories: how many log directories each broker has.
+        security: of the brokers' listener; there are no copiers then.
 
     Raises:
         NotAvailableError: Java, Maven or a jar is missing.
     """
-    copiers = [copier_command("librdkafka"), copier_command("java")]
-    with SwappableCluster(directory, release=release, settings=SETTINGS) as cluster:
-        create_topics(cluster.bootstrap, (*TOPICS, COPIES))
+    copiers = [] if security is not None else [copier_command("librdkafka"), copier_command("java")]
+    with SwappableCluster(
+        directory, release=release, settings=SETTINGS, directories=directories, security=security
+    ) as cluster:
+        settings = cluster.client_config(library="confluent-kafka")
+        create_topics(cluster.bootstrap, (*TOPICS, COPIES), settings)
         if more_partitions:
-            with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            with Admin.from_config(cluster.client_config()) as admin:
                 admin.create_topics([NewTopic("more", more_partitions, 3)])
-        traffic = Traffic(cluster.bootstrap, directory, copiers, records_per_second=records_per_second)
+        traffic = Traffic(cluster, copiers, records_per_second=records_per_second)
         rolls = Rolls(cluster, traffic, seed, is_control=is_control, kill_share=kill_share)
         try:
             traffic.start()
             for number in range(1, rounds + 1):
                 rolls.roll(number)
             traffic.finish()
-            problem = asyncio.run(wait_seen(cluster.bootstrap, Depth.WHOLE, is_in_sync))
+            problem = asyncio.run(wait_seen(cluster, Depth.WHOLE, is_in_sync))
             assert problem is None, problem
         finally:
             traffic.close()
@@ -369,6 +384,8 @@ def main() -> None:
     parser.add_argument("--records-per-second", type=int, default=300, help="of each producer")
     parser.add_argument("--kill-share", type=float, default=0.5, help="the share of swaps that kill")
     parser.add_argument("--more-partitions", type=int, default=0, help="beside those of the load")
+    parser.add_argument("--directories", type=int, default=1, help="log directories of each broker")
+    parser.add_argument("--secured", action="store_true", help="SASL_SSL with SCRAM and ACLs; no copiers")
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
@@ -383,6 +400,8 @@ def main() -> None:
                 records_per_second=given.records_per_second,
                 kill_share=given.kill_share,
                 more_partitions=given.more_partitions,
+                directories=given.directories,
+                security=Security() if given.secured else None,
             )
         except NotAvailableError as error:
             raise SystemExit(str(error)) from None
