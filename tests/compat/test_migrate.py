@@ -153,3 +153,33 @@ def test_two_rolls_under_load_lose_and_reorder_nothing(tmp_path: Path) -> None:
         pytest.skip(str(error))
     assert 6 == report.swaps.total()
     assert report.copied > 0
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.6.2", "3.9.1"])
+def test_the_check_of_a_running_cluster_names_what_was_planted(release: str, tmp_path: Path) -> None:
+    settings = {
+        "inter.broker.protocol.version": "2.7",
+        "com.example.interceptor.class": "com.example.Spy",
+        "num.io.threads": "4",
+        "offsets.topic.replication.factor": "1",
+    }
+    try:
+        made = SwappableCluster(tmp_path / "cluster", release=release, brokers=1, settings=settings)
+    except NotAvailableError as error:
+        pytest.skip(str(error))
+    with made, Admin(bootstrap_servers=made.bootstrap) as admin:
+        admin.create_topics([NewTopic("orders", 1, 1)])
+        by_brokers = ["--from", made.bootstrap, "--zookeeper", made.zookeeper_address]
+        by_file = ["--from", str(made.directory / "1" / "server.properties")]
+        found = [obstacles(each) for each in (by_brokers, by_file)]
+    planted = {("look", "inter.broker.protocol.version"), ("stops", "com.example.interceptor.class")}
+    of_cluster = {("look", "one broker"), ("look", "single replicas"), ("look", "topic ids")}
+    assert [planted | of_cluster, planted] == found
+
+
+def obstacles(sources: Sequence[str]) -> set[tuple[str, str]]:
+    """Return what does not fit."""
+    command = [sys.executable, "-m", "kalda", "migrate", "check", "--json", *sources]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    findings = json.loads(done.stdout)["findings"]
+    return {(each["verdict"], each["subject"]) for each in findings if each["verdict"] != "fits"}

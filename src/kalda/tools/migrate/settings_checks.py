@@ -84,6 +84,7 @@ def check_settings(where: str, properties: Mapping[str, str], *, has_kerberos: b
     config, refused = _parse(where, accepted)
     found += refused
     if config is not None:
+        found += _check_zookeeper_identity(where, config)
         for listener in config.listeners:
             found += _check_listener(where, config, listener, has_kerberos=has_kerberos)
     if quiet:
@@ -213,6 +214,19 @@ def _parse(where: str, properties: Mapping[str, str]) -> tuple[BrokerConfig | No
             if left.pop(error.name, None) is None:
                 break
     return None, found
+
+
+def _check_zookeeper_identity(where: str, config: BrokerConfig) -> Iterator[Verdict]:
+    """Judge whether Kalda has the identity at ZooKeeper that access lists name."""
+    identities = ("zookeeper.ssl.keystore.location", "java.security.auth.login.config")
+    if config.zookeeper_set_acl and not any(config.value(name) for name in identities):
+        yield Verdict(
+            Level.STOPS,
+            "zookeeper.set.acl",
+            where,
+            "`zookeeper.set.acl`=true and no key store: the login at ZooKeeper is in a JAAS file of the JVM. "
+            "Name this file in `java.security.auth.login.config`, which Kafka ignores in this file",
+        )
 
 
 def _check_listener(
