@@ -35,6 +35,7 @@ RELEASE: Final = "3.9.1"
 SESSION_SECONDS: Final = 60.0
 """How long the sessions of brokers that were killed may last."""
 READ_SECONDS: Final = 60.0
+JAVA_OPTIONS: Final = ("-XX:+UseSerialGC",)
 LINES_MAX: Final = 8
 """Notes and problems that are printed for a directory."""
 SETTINGS: Final = {
@@ -48,6 +49,10 @@ SETTINGS: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "log.cleaner.dedupe.buffer.size": "16777216",
+    "log.cleaner.threads": "1",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "background.threads": "2",
     # Tests write records with timestamps of long ago.
     "log.retention.check.interval.ms": "3600000",
 }
@@ -125,7 +130,12 @@ def _examine(directory: Path) -> Finding:
         for broker_id, log_dirs in brokers.items():
             settings = {**SETTINGS, "log.dirs": ",".join(map(str, log_dirs))}
             broker = ApacheBroker(
-                RELEASE, broker_id, directory / f"kafka-{broker_id}", zookeeper.hosts, settings=settings
+                RELEASE,
+                broker_id,
+                directory / f"kafka-{broker_id}",
+                zookeeper.hosts,
+                settings=settings,
+                java_options=JAVA_OPTIONS,
             )
             stack.callback(broker.kill)
             broker.start_nowait()
