@@ -117,6 +117,8 @@ class BrokerInfo:
     kalda: str | None = None
     """The release of Kalda that registered; None for a broker of Apache Kafka, which ignores the field, and
     for the first releases of Kalda, which did not write it. `is_kalda` knows them all."""
+    controller_eligible: bool | None = None
+    """The ``kalda.controller.eligible`` of a broker of Kalda; None where it is not set."""
 
     @property
     def is_kalda(self) -> bool:
@@ -179,6 +181,8 @@ class TopicAssignment:
     topic_id: UUID
     partitions: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
     version: int = -1
+    created_at: int = field(default=-1, compare=False)
+    """The transaction that created the topic, of an assignment that was read from ZooKeeper; else -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +345,8 @@ def encode_broker(info: BrokerInfo) -> bytes:
         value["cordoned"] = True
     if info.kalda is not None:
         value["kalda"] = info.kalda
+    if info.controller_eligible is not None:
+        value["kalda_controller_eligible"] = info.controller_eligible
     return _dump(value)
 
 
@@ -364,7 +370,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         listener = match["listener"]
         protocol = _text(protocols.get(listener, listener), what)
         endpoints.append(ListenerEndpoint(listener, match["host"], int(match["port"]), protocol))
-    rack, kalda = value.get("rack"), value.get("kalda")
+    rack, kalda, eligible = (value.get(key) for key in ("rack", "kalda", "kalda_controller_eligible"))
     timestamp = _text(value.get("timestamp", "-1"), what)
     return BrokerInfo(
         broker_id,
@@ -376,6 +382,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         _features(value.get("features") or {}, what),
         value.get("cordoned") is True,
         kalda if isinstance(kalda, str) else None,
+        eligible if isinstance(eligible, bool) else None,
     )
 
 
@@ -406,7 +413,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
     return _dump(value)
 
 
-def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
+def decode_topic(topic: str, data: bytes, version: int = -1, created_at: int = -1) -> TopicAssignment:
     """Decode `/brokers/topics/T`; a topic without an id (versions 1 and 2) gets `ZERO_UUID`.
 
     Raises:
@@ -428,7 +435,7 @@ def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
         topic_id = ZERO_UUID if text is None else uuid_from_text(_text(text, what))
     except ValueError as error:
         raise SchemaError(f"{what}: {error}") from None
-    return TopicAssignment(topic, topic_id, dict(sorted(partitions.items())), version)
+    return TopicAssignment(topic, topic_id, dict(sorted(partitions.items())), version, created_at)
 
 
 def encode_partition_state(state: PartitionState) -> bytes:

@@ -203,6 +203,9 @@ def read_offset_checkpoint(file_system: FileSystem, path: str) -> dict[TopicPart
 
 
 def _entry_lines(data: bytes) -> list[str]:
+    if not data:
+        # Kafka creates its checkpoints so, and leaves them until there is an entry.
+        return []
     lines = _text(data).splitlines()
     if len(lines) < 2:
         raise CorruptCheckpointError(f"checkpoint has {len(lines)} lines; expected a version and a count")

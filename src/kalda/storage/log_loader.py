@@ -394,6 +394,10 @@ class LogLoader:
             logger.warning("%s: rebuilding leader epochs from the log: %s", self._topic_partition, error)
             self._epochs.clear()
             self._suspect.update(segment.base_offset for segment in segments)
+            return
+        if not self._is_clean and not self._epochs.entries:
+            # A loss of power may have left the file empty, as Kafka does where there is no entry.
+            self._suspect.update(segment.base_offset for segment in segments)
 
     def _read_topic_id(self) -> UUID | None:
         if PARTITION_METADATA_FILE not in self._entries:

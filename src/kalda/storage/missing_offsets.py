@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
-from kalda.storage.errors import NewerFormatError
+from kalda.storage.errors import CorruptCheckpointError, NewerFormatError
 from kalda.storage.file_names import MISSING_OFFSETS_FILE
 
 
@@ -61,8 +61,11 @@ class MissingOffsets:
 
     def load(self) -> None:
         """Read the file; raises `CorruptCheckpointError`, `NewerFormatError`."""
+        data = self._file_system.read(self.path)
+        if not data:
+            raise CorruptCheckpointError(f"{self.path} is empty")
         try:
-            self.ranges = _merged(parse_leader_epochs(self._file_system.read(self.path)))
+            self.ranges = _merged(parse_leader_epochs(data))
         except NewerFormatError as error:
             raise error.at(self.path) from None
 

@@ -6,7 +6,6 @@ from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.groups.cached_topics import CachedTopics
 from kalda.broker.groups.stored_group_times import StoredGroupTimes
 from kalda.broker.internal_topics.internal_topics import InternalTopics
-from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.config_def import ConfigError
@@ -92,16 +91,20 @@ def build_group_coordinator(
 
 
 def build_consumer_group_coordinator(
-    config: BrokerConfig, features: Features, groups: GroupCoordinator
+    context: BrokerContext, groups: GroupCoordinator
 ) -> ConsumerGroupCoordinator:
     """Make the coordinator of KIP-848.
 
     It refuses requests unless the protocol ``consumer`` is enabled and ``group.version`` is finalized: before
-    that, a broker to which the cluster goes back may not know the records that the protocol writes.
+    that, a broker to which the cluster goes back may not know the records that the protocol writes. It ends
+    memberships while a broker of Apache Kafka is registered: that could become the coordinator.
     """
-    is_set = "consumer" in config.group_coordinator_rebalance_protocols
+    is_set = "consumer" in context.config.group_coordinator_rebalance_protocols
+    brokers, features = context.brokers, context.features
     return ConsumerGroupCoordinator(
-        groups.run_consumer, is_enabled=lambda: is_set and features.group_version > 0
+        groups.run_consumer,
+        is_enabled=lambda: is_set and features.group_version > 0,
+        is_served=lambda: not brokers.has_kafka,
     )
 
 

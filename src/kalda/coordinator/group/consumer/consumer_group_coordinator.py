@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeVar
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
+from kalda.coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH
 from kalda.coordinator.group.consumer.regular_expressions import MayDescribe, may_describe_all
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup
@@ -18,6 +19,14 @@ from kalda.protocol.messages.consumer_group_heartbeat import (
 )
 
 T = TypeVar("T")
+
+_OTHER_COORDINATOR: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
 
 
 class ConsumerOperations(Protocol):
@@ -31,10 +40,21 @@ class ConsumerOperations(Protocol):
 class ConsumerGroupCoordinator:
     """The consumer groups that this broker coordinates."""
 
-    def __init__(self, run: ConsumerOperations, *, is_enabled: Callable[[], bool]) -> None:
-        """`is_enabled` returns whether settings and features allow the protocol; each request calls it."""
+    def __init__(
+        self,
+        run: ConsumerOperations,
+        *,
+        is_enabled: Callable[[], bool] = lambda: True,
+        is_served: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_enabled` returns whether settings and features allow the protocol; each request calls it.
+
+        While `is_served` returns False, nobody joins, and each member leaves with its next heartbeat. Groups
+        keep their offsets, so that the classic protocol continues with them.
+        """
         self._run: Final = run
         self._is_enabled: Final = is_enabled
+        self._is_served: Final = is_served
 
     def heartbeat(
         self,
@@ -48,7 +68,11 @@ class ConsumerGroupCoordinator:
 
         A regular expression does not find topics that the client may not describe.
         """
-        if not self._is_enabled():
+        is_served = self._is_served()
+        if not is_served and request.member_epoch >= JOIN_EPOCH:
+            return self._end_membership(request, api_version, client_id, client_host)
+        # A member may leave while groups are not served, when no feature is in force.
+        if is_served and not self._is_enabled():
             return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
 
         def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:
@@ -56,6 +80,37 @@ class ConsumerGroupCoordinator:
 
         def answer(done: Pending[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
             return _refused(done.error) if isinstance(done.error, ApiError) else done.value
+
+        return self._run(request.group_id, operation).then(answer)
+
+    def _end_membership(
+        self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
+    ) -> Pending[ConsumerGroupHeartbeatResponse]:
+        refused = _refused(
+            ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "Groups use the classic protocol while brokers of Apache Kafka are in the cluster: set "
+                "group.protocol=classic.",
+            )
+        )
+        if request.member_epoch == JOIN_EPOCH:
+            return Pending.of(refused)
+        leave = ConsumerGroupHeartbeatRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            instance_id=request.instance_id,
+            member_epoch=LEAVE_EPOCH,
+        )
+
+        def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:
+            return protocol.heartbeat(leave, api_version, client_id, client_host, may_describe_all)
+
+        def answer(done: Pending[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
+            # The member may have left before. Another coordinator does what this one could not.
+            error = done.error
+            if isinstance(error, ApiError) and error.code in _OTHER_COORDINATOR:
+                return _refused(error)
+            return refused
 
         return self._run(request.group_id, operation).then(answer)
 
