@@ -8,8 +8,9 @@ import confluent_kafka
 
 from kalda import Admin, NewTopic, Producer
 from kalda.common.types import TopicPartition
-from kalda.pipelines.cutover.cutover import Cutover, CutoverOptions, backward, forward
+from kalda.pipelines.cutover.cutover import Cutover
 from kalda.pipelines.cutover.journal import Journal, JournalFile, Phase
+from kalda.pipelines.cutover.options import CutoverOptions, backward, forward
 from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.mirror import MirrorOptions
 from kalda.pipelines.mirror.policy import MirrorNames, NameFilter

@@ -11,8 +11,8 @@ import pytest
 
 from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.admin.quotas import QuotaAlteration, QuotaEntity, quota_entity
-from kalda.pipelines.cutover.cutover import CutoverError, backward, forward
 from kalda.pipelines.cutover.journal import Journal, Phase
+from kalda.pipelines.cutover.options import CutoverError, backward, forward
 from kalda.pipelines.mirror.policy import MirrorError, RenameRule
 from kalda.testing import KaldaProcess
 from tests.integration.pipelines.cutover_scene import Killed, Scene
