@@ -430,12 +430,12 @@ def test_the_way_back_of_a_cluster_that_kalda_created(tmp_path: Path) -> None:
         wait(lambda: 1 == controller_id())
         wait(in_sync)
         wait(lambda: {} == features().get("kalda", {}) == features()["features"])
-        second = BrokerProcess(9, brokers[1].log_dirs[0], address)
+        second = brokers[1].kalda()
         with pytest.raises(KaldaProcessError, match=f"in use by process {brokers[1].pid}"):
             second.start()
 
         # The group goes over to the classic protocol.
-        with pytest.raises(ClientError, match=r"group\.protocol=classic"):
+        with pytest.raises(ClientError, match="set it to classic"):
             consume(member, 1)
         produce(bootstrap, range(100, 200))
         with Consumer("t", bootstrap_servers=bootstrap, group_id="g", group_protocol="classic") as classic:
