@@ -139,9 +139,9 @@ class Chaos:
         coordinator: Coordinator,
         copiers: Sequence[CopierProcess],
         choice: random.Random,
-        open_admin: Callable[[], Admin],
+        open_admin: Callable[[int | None], Admin],
     ) -> None:
-        """`open_admin` connects to the brokers as an administrator."""
+        """`open_admin` is that of `ProcessFaults`."""
         self.copiers = copiers
         self.choice = choice
         self._brokers = [cluster.broker(broker_id) for broker_id in range(BROKERS)]
@@ -209,6 +209,11 @@ class Chaos:
     def resume_coordinator(self) -> None:
         """Resume the coordination server."""
         self._coordinator.resume()
+
+
+def address_of(bootstrap: str, broker_id: int | None) -> str:
+    """Return the address of one broker, or those of all."""
+    return bootstrap if broker_id is None else bootstrap.split(",")[broker_id]
 
 
 def _planned(name: str, weight: int, plan: str) -> Fault:
@@ -307,7 +312,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         coordinator,
         copies.copiers,
         random.Random(options.seed),
-        lambda: Admin(bootstrap_servers=cluster.bootstrap),
+        lambda broker_id: Admin(bootstrap_servers=address_of(cluster.bootstrap, broker_id)),
     )
     try:
         reader.start()

@@ -135,7 +135,9 @@ class _Run:
             "log_level": "0",
         }
         self._operator: Final = Operator(cluster)
-        self._chaos: Final = Chaos(cluster, cluster.coordinator, (), self._choice, self._operator.open_admin)
+        self._chaos: Final = Chaos(
+            cluster, cluster.coordinator, (), self._choice, lambda _: self._operator.open_admin()
+        )
         self._rotations: Final = Rotations(
             # Of its own, so that what a rotation draws during faults does not change what the faults draw.
             self._operator,
