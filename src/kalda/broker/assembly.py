@@ -123,6 +123,7 @@ class BrokerParts:
         if context.access.audit is not None:
             tasks.every("audit", AUDIT_INTERVAL_MS, context.access.audit.report_suppressed)
         tasks.every("client metrics", EXPIRY_CHECK_INTERVAL_MS, services.client_metrics.expire)
+        tasks.run("registered brokers", context.brokers.run())
         tasks.run("features", context.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
@@ -168,7 +169,7 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
         clock=clock,
         cluster_store=context.cluster_store,
         config_store=context.config_store,
-        consumer_groups=build_consumer_group_coordinator(config, groups),
+        consumer_groups=build_consumer_group_coordinator(context, groups),
         controller=control.controller,
         controller_requests=control.requests,
         features=context.features,
@@ -367,6 +368,7 @@ def _build_controller(context: BrokerContext, channel: ControllerChannel) -> Con
         context.clock,
         is_topic_deletion_enabled=config.delete_topic_enable,
         is_unclean_election_default=lambda: config.unclean_leader_election_enable,
+        is_eligible=lambda: context.brokers.may_be_controller(context.broker_id, config.controller_eligible),
         balance_check_seconds=(
             config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else None
         ),
@@ -376,7 +378,10 @@ def _build_controller(context: BrokerContext, channel: ControllerChannel) -> Con
     def on_broker_change(names: frozenset[str]) -> None:
         if "unclean.leader.election.enable" in names:
             controller.on_unclean_default_changed()
+        if "kalda.controller.eligible" in names:
+            controller.on_eligibility_changed()
 
+    context.brokers.on_change(controller.on_eligibility_changed)
     store.on_topic_change(lambda topic, _: controller.on_topic_config_changed(topic))
     store.on_broker_change(on_broker_change)
     return controller

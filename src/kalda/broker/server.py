@@ -40,6 +40,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.registered_brokers import RegisteredBrokers
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
@@ -309,8 +310,11 @@ class BrokerServer:
             stored = read_stored_identities(self._runtime.file_system, config.log_dirs)
             await self._check_cluster_exists(stored)
             await cluster_store.ensure_layout()
-            features = Features(cluster_store.zookeeper, self._runtime.random)
+            brokers = RegisteredBrokers(cluster_store)
+            await brokers.start()
+            features = Features(cluster_store.zookeeper, self._runtime.random, brokers)
             await features.start()
+            await cluster_store.check_registrations()
             cluster_id = await cluster_store.cluster_id()
             check_cluster_id(stored, cluster_id)
             broker_id = await decide_broker_id(
@@ -362,6 +366,7 @@ class BrokerServer:
             runtime=self._runtime,
             metrics=Metrics(),
             cluster_store=cluster_store,
+            brokers=brokers,
             features=features,
             log_manager=log_manager,
             registration=self._registration(broker_id, log_manager),
@@ -404,6 +409,7 @@ class BrokerServer:
             features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
             is_cordoned=len(self._config.cordoned_log_dirs) == len(self._config.log_dirs),
             kalda=__version__,
+            controller_eligible=self._config.controller_eligible,
         )
 
     async def _serve_metrics(self, parts: BrokerParts) -> None:

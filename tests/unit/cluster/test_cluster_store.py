@@ -394,7 +394,7 @@ async def test_foreign_znodes_among_the_notifications_are_no_obstacle() -> None:
 
 
 async def elected(cluster: ClusterStore, broker_id: int = 1) -> ControllerStore:
-    store = await elect(cluster.zookeeper, InMemoryZooKeeper().clock, seeded(), broker_id)
+    store = await elect(cluster.zookeeper, InMemoryZooKeeper().clock, broker_id)
     assert store is not None
     return store
 
@@ -404,7 +404,7 @@ async def test_one_controller_at_a_time_each_with_its_own_epoch() -> None:
     first, second = await zookeeper.cluster(), await zookeeper.cluster()
     assert await first.controller_id() is None
     store = await elected(first)
-    assert await elect(second.zookeeper, zookeeper.clock, seeded(), 2) is None
+    assert await elect(second.zookeeper, zookeeper.clock, 2) is None
     assert 1 == await second.controller_id()
     await store.resign()
     successor = await elected(second, 2)
@@ -508,3 +508,16 @@ async def test_znode_with_nonsense_is_named_and_left_out(caplog: pytest.LogCaptu
     assert "the configuration of topics/bad is not JSON" in caplog.text
     with pytest.raises(schema.SchemaError, match="the configuration of topics/bad is not JSON"):
         await cluster.config("topics", "bad")
+
+
+async def test_a_registration_of_a_newer_release_is_refused_with_its_path() -> None:
+    """A broker reads them before it starts: one that cannot would take a live broker for a dead one."""
+    server = InMemoryZooKeeper()
+    zookeeper = await server.connect()
+    store = ClusterStore(zookeeper, ManualClock(), seeded())
+    await store.ensure_layout()
+    await zookeeper.create("/brokers/ids/1", b"nonsense")
+    await store.check_registrations()
+    await zookeeper.create("/brokers/ids/3", b'{"version":6,"endpoints":[]}')
+    with pytest.raises(schema.NewerSchemaError, match=r"^/brokers/ids/3: .* version 6, .* up to version 5"):
+        await store.check_registrations()

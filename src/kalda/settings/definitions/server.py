@@ -1,6 +1,6 @@
 """Declares the settings of the broker as a whole and of its connection to ZooKeeper."""
 
-from kalda.common.config_def import at_least, between
+from kalda.common.config_def import UpdateMode, at_least, between
 from kalda.common.settings import HIGH, Settings, boolean, integer, password, string
 
 
@@ -24,6 +24,12 @@ class ServerConfig(Settings):
     delete_topic_enable = boolean(True, "Whether topics can be deleted at all.", importance=HIGH)
     reserved_broker_max_id = integer(
         1000, "The largest id an operator may choose; generated ids begin above it.", at_least(0)
+    )
+    kalda_controller_eligible = boolean(
+        True,
+        "Whether this broker may be elected controller. Where it is not set, it is false while a broker of "
+        "Apache Kafka is registered. Without any eligible broker all are. Kalda's own.",
+        update_mode=UpdateMode.CLUSTER_WIDE,
     )
     metrics_port = integer(
         None,
