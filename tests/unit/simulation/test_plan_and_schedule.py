@@ -34,7 +34,7 @@ def test_plans_have_every_kind_of_fault() -> None:
     ]
 
     assert {True} == {each.is_simulated_only for each in further if isinstance(each, LinkFault)}
-    assert len({type(each) for each in further}) == 3
+    assert 3 == len({type(each) for each in further})
     drawn += further
     effects = {fault.effect for fault in drawn if isinstance(fault, BrokerFault)}
     assert set(BrokerEffect) - {BrokerEffect.FAILING_DISK, BrokerEffect.READ_ONLY_DISK} == effects
