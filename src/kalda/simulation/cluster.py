@@ -146,6 +146,12 @@ class SimulatedCluster:
         """Start a process of a client."""
         return self._start(self.client_machine, main)
 
+    def set_client_distance(self, seconds: float) -> None:
+        """Let everything between clients and brokers take so much longer, in both directions."""
+        for broker_id in self._machines:
+            self.internet.slow_down(CLIENT_HOST, host_of(broker_id), seconds)
+            self.internet.slow_down(host_of(broker_id), CLIENT_HOST, seconds)
+
     def _machine(self, host: str, seed: str) -> Machine:
         return Machine(host, seed, self.scheduler, self.internet)
 
