@@ -411,7 +411,13 @@ def test_the_way_back_of_a_cluster_that_kalda_created(tmp_path: Path) -> None:
         with Admin(bootstrap_servers=bootstrap) as admin:
             admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2, 3], 1: [2, 3, 1]})])
         produce(bootstrap, range(100))
-        member = Consumer("t", bootstrap_servers=bootstrap, group_id="g", group_protocol="consumer")
+        member = Consumer(
+            "t",
+            bootstrap_servers=bootstrap,
+            group_id="g",
+            group_protocol="consumer",
+            auto_offset_reset="earliest",
+        )
         stack.callback(member.close)
         assert set(range(100)) == consume(member, 100)
         member.commit()
