@@ -1,4 +1,4 @@
-"""A process that finds data of a newer release ends with a line that says what it found, and changes nothing."""
+"""A process that finds data of a newer release ends with a line that says what it found; nothing changes."""
 
 from pathlib import Path
 
