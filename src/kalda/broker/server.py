@@ -10,7 +10,7 @@ broker are and how they depend on each other is in `kalda.broker.assembly`.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kalda import __version__
@@ -89,12 +89,14 @@ class BrokerServer:
         dialer: Dialer | None = None,
         faults: Faults | None = None,
         owns_process: bool = False,
+        assemble: Callable[[BrokerContext, asyncio.TaskGroup], BrokerParts] = assemble,
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given.
 
         `faults` are those of `set_faults` from the start on. With `owns_process` a plan of faults may end the
-        process.
+        process. `assemble` makes the parts; a model of another broker changes some of them.
         """
+        self._assemble: Final = assemble
         self._owns_process: Final = owns_process
         self._faults = faults
         self._config: Final = config
@@ -204,7 +206,7 @@ class BrokerServer:
     async def _start(self, tasks: asyncio.TaskGroup, undo: contextlib.AsyncExitStack) -> BrokerParts:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
         context = await self._open_logs_and_settings(undo)
-        parts = self._parts = assemble(context, tasks)
+        parts = self._parts = self._assemble(context, tasks)
         if self._faults is not None:
             self.set_faults(self._faults)
         self._begin_planned_faults(parts)

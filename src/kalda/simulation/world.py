@@ -30,6 +30,11 @@ class World:
         return self.cluster.scheduler.now
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether some brokers are models of Apache Kafka's, without features and KIP-848."""
+        return self.cluster.foreign is not None
+
+    @property
     def bootstrap(self) -> str:
         """The addresses of the brokers."""
         return self.cluster.bootstrap

@@ -69,7 +69,7 @@ class Ledgers:
     def __init__(self, world: World) -> None:
         self._world: Final = world
         random = world.random("ledgers")
-        self._version: Final = random.choice((0, 1, 2, 2))
+        self._version: Final = 0 if world.is_mixed else random.choice((0, 1, 2, 2))
         """The level of `transaction.version`."""
         # Only version 2 raises the epoch for each transaction, so that a token stands for one of them.
         chance = 0.3 if self._version == 2 else 0.0
@@ -88,7 +88,7 @@ class Ledgers:
         async with AsyncAdmin(bootstrap_servers=self._world.bootstrap) as admin:
             topic = NewTopic(TOPIC, _PARTITIONS, 3, config={"min.insync.replicas": "2"})
             await admin.create_topics([topic])
-            if self._version < 2:
+            if self._version < 2 and not self._world.is_mixed:
                 update = FeatureUpdate(self._version, UpgradeType.UNSAFE_DOWNGRADE)
                 await admin.update_features({"transaction.version": update})
 
