@@ -95,6 +95,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         "kalda.tools.mirror:mirror",
         "Copy topics and groups between clusters.",
     ),
+    "migrate": ToolEntry(
+        f"{_TOOLS}.migrate.command:migrate",
+        "Replace the brokers of a Kafka cluster, and go back.",
+    ),
     "simulate": ToolEntry(
         "kalda.cli_simulate:simulate",
         "Run a cluster in virtual time, from a seed, with faults.",
@@ -137,6 +141,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "elect-leaders",
         "log-dirs",
         "dump-log",
+        "migrate",
         "state",
         "zk",
     ),

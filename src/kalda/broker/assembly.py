@@ -56,6 +56,7 @@ from kalda.broker.telemetry.assembly import EXPIRY_CHECK_INTERVAL_MS, build_clie
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
 from kalda.broker.transactions.producer_ids import ProducerIds
+from kalda.common.api_keys import ApiKey
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
@@ -122,6 +123,7 @@ class BrokerParts:
         if context.access.audit is not None:
             tasks.every("audit", AUDIT_INTERVAL_MS, context.access.audit.report_suppressed)
         tasks.every("client metrics", EXPIRY_CHECK_INTERVAL_MS, services.client_metrics.expire)
+        tasks.run("registered brokers", context.brokers.run())
         tasks.run("features", context.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
@@ -156,7 +158,7 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
     services = BrokerServices(
         access=context.access,
         api_versions=advertised_versions(
-            shows_metrics=config.metrics_port is not None, alters_faults=config.kalda_faults_api_enable
+            shows_metrics=config.metrics_port is not None, own=_own_apis(config)
         ),
         broker_id=context.broker_id,
         client_metrics=build_client_metrics(
@@ -167,7 +169,7 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
         clock=clock,
         cluster_store=context.cluster_store,
         config_store=context.config_store,
-        consumer_groups=build_consumer_group_coordinator(config, groups),
+        consumer_groups=build_consumer_group_coordinator(context, groups),
         controller=control.controller,
         controller_requests=control.requests,
         features=context.features,
@@ -234,6 +236,15 @@ def _build_dispatcher(
         dispatcher.set_audit(context.access.audit)
     dispatcher.set_throttle(context.access.throttle)
     return dispatcher
+
+
+def _own_apis(config: BrokerConfig) -> list[ApiKey]:
+    """Return the APIs that only brokers of tests have."""
+    enabled = {
+        ApiKey.ALTER_FAULTS: config.kalda_faults_api_enable,
+        ApiKey.ALTER_NAMESPACES: config.kalda_namespaces_api_enable,
+    }
+    return [key for key, is_enabled in enabled.items() if is_enabled]
 
 
 def _build_purgatories(
@@ -357,6 +368,7 @@ def _build_controller(context: BrokerContext, channel: ControllerChannel) -> Con
         context.clock,
         is_topic_deletion_enabled=config.delete_topic_enable,
         is_unclean_election_default=lambda: config.unclean_leader_election_enable,
+        is_eligible=lambda: context.brokers.may_be_controller(context.broker_id, config.controller_eligible),
         balance_check_seconds=(
             config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else None
         ),
@@ -366,7 +378,10 @@ def _build_controller(context: BrokerContext, channel: ControllerChannel) -> Con
     def on_broker_change(names: frozenset[str]) -> None:
         if "unclean.leader.election.enable" in names:
             controller.on_unclean_default_changed()
+        if "kalda.controller.eligible" in names:
+            controller.on_eligibility_changed()
 
+    context.brokers.on_change(controller.on_eligibility_changed)
     store.on_topic_change(lambda topic, _: controller.on_topic_config_changed(topic))
     store.on_broker_change(on_broker_change)
     return controller

@@ -40,6 +40,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.registered_brokers import RegisteredBrokers
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
@@ -60,6 +61,7 @@ from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
 if TYPE_CHECKING:
     from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
+    from kalda.broker.requests.fault_control import Machine
 
 logger: Final = logging.getLogger(__name__)
 
@@ -88,16 +90,16 @@ class BrokerServer:
         runtime: Runtime,
         dialer: Dialer | None = None,
         faults: Faults | None = None,
-        owns_process: bool = False,
+        machine: "Machine | None" = None,
         assemble: Callable[[BrokerContext, asyncio.TaskGroup], BrokerParts] = assemble,
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given.
 
-        `faults` are those of `set_faults` from the start on. With `owns_process` a plan of faults may end the
-        process. `assemble` makes the parts; a model of another broker changes some of them.
+        `faults` are those of `set_faults` from the start on. `machine` is that of a broker which is a process
+        of its own, for a plan of faults. `assemble` makes the parts; a model of another broker changes some.
         """
         self._assemble: Final = assemble
-        self._owns_process: Final = owns_process
+        self._machine: Final = machine
         self._faults = faults
         self._config: Final = config
         self._dialer: Final = dialer if dialer is not None else TcpDialer(runtime.network)
@@ -163,7 +165,14 @@ class BrokerServer:
         """Return whether this broker is the controller."""
         return self.services.controller.is_active
 
-    def _begin_planned_faults(self, parts: BrokerParts) -> None:
+    def find(self, host: str, port: int) -> int | None:
+        """Return which broker has an address; None if it is none that is known."""
+        for broker_id, info in self.services.metadata_cache.brokers.items():
+            if any((each.host, each.port) == (host, port) for each in info.endpoints):
+                return broker_id
+        return None
+
+    def _begin_planned_faults(self, parts: BrokerParts, tasks: asyncio.TaskGroup) -> None:
         """Put the plan of the settings in force, and let requests replace it where the settings allow that.
 
         Raises:
@@ -177,9 +186,7 @@ class BrokerServer:
         from kalda.broker.requests.fault_control import FaultControl, fault_handler
 
         services = parts.services
-        control = FaultControl(
-            self, services.broker_id, runtime.clock, runtime.random, may_end=self._owns_process
-        )
+        control = FaultControl(self, services.broker_id, runtime.random, self._machine, tasks)
         if config.kalda_faults_api_enable:
             parts.dispatcher.add_handler(fault_handler(control), services, parts.context.metrics)
         if file is not None:
@@ -188,6 +195,20 @@ class BrokerServer:
             except (OSError, ValueError) as error:
                 raise BrokerStartError(f"kalda.faults.file={file}: {error}") from None
             logger.warning("the broker has faults on purpose: %s", control.plan)
+
+    def _serve_namespace_requests(self, parts: BrokerParts) -> None:
+        if not self._config.kalda_namespaces_api_enable:
+            return
+        # Imported only when needed: few brokers have namespaces.
+        from kalda.broker.namespaces.namespace_control import namespace_handler
+        from kalda.faults.state import FaultState
+
+        def new_filter(plan: FaultPlan) -> FrameFilter:
+            return self.fault_filter(FaultState(plan, self._runtime.random))
+
+        services = parts.services
+        handler = namespace_handler(self.namespaces, new_filter, services.broker_id)
+        parts.dispatcher.add_handler(handler, services, parts.context.metrics)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
@@ -209,7 +230,8 @@ class BrokerServer:
         parts = self._parts = self._assemble(context, tasks)
         if self._faults is not None:
             self.set_faults(self._faults)
-        self._begin_planned_faults(parts)
+        self._begin_planned_faults(parts, tasks)
+        self._serve_namespace_requests(parts)
         undo.push_async_callback(self._undo_assembly, parts)
         try:
             await parts.listeners.bind()
@@ -290,8 +312,11 @@ class BrokerServer:
             stored = read_stored_identities(self._runtime.file_system, config.log_dirs)
             await self._check_cluster_exists(stored)
             await cluster_store.ensure_layout()
-            features = Features(cluster_store.zookeeper, self._runtime.random)
+            brokers = RegisteredBrokers(cluster_store)
+            await brokers.start()
+            features = Features(cluster_store.zookeeper, self._runtime.random, brokers)
             await features.start()
+            await cluster_store.check_registrations()
             cluster_id = await cluster_store.cluster_id()
             check_cluster_id(stored, cluster_id)
             broker_id = await decide_broker_id(
@@ -343,6 +368,7 @@ class BrokerServer:
             runtime=self._runtime,
             metrics=Metrics(),
             cluster_store=cluster_store,
+            brokers=brokers,
             features=features,
             log_manager=log_manager,
             registration=self._registration(broker_id, log_manager),
@@ -385,6 +411,7 @@ class BrokerServer:
             features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
             is_cordoned=len(self._config.cordoned_log_dirs) == len(self._config.log_dirs),
             kalda=__version__,
+            controller_eligible=self._config.controller_eligible,
         )
 
     async def _serve_metrics(self, parts: BrokerParts) -> None:

@@ -163,13 +163,37 @@ class ClusterStore:
         except NoNodeError:
             return
 
-    async def brokers(self, watch: WatchCallback | None = None) -> dict[int, BrokerInfo]:
-        """Return the live brokers by id; `watch` reports the next registration or its end."""
+    async def brokers(
+        self, watch: WatchCallback | None = None, *, watch_each: bool = False
+    ) -> dict[int, BrokerInfo]:
+        """Return the live brokers by id; `watch` reports the next registration or its end.
+
+        With `watch_each`, it also reports when what a broker has registered changes.
+        """
         ids = paths.numbers(await self.zookeeper.children(paths.BROKER_IDS, watch))
-        found = await self.zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
+        found = await self.zookeeper.get_many(
+            [paths.broker(broker_id) for broker_id in ids], watch if watch_each else None
+        )
         return schema.decode_each(
             ids, found, lambda broker_id, entry: schema.decode_broker(broker_id, entry[0], entry[1].czxid)
         )
+
+    async def check_registrations(self) -> None:
+        """Check that this release can read the registration of each live broker; malformed ones are left out.
+
+        Raises:
+            NewerSchemaError: it has a newer version; the message has the path.
+        """
+        ids = paths.numbers(await self.zookeeper.children(paths.BROKER_IDS))
+        found = await self.zookeeper.get_many([paths.broker(broker_id) for broker_id in ids])
+        for broker_id, entry in zip(ids, found, strict=True):
+            try:
+                if entry is not None:
+                    schema.decode_broker(broker_id, entry[0])
+            except schema.NewerSchemaError as error:
+                raise schema.NewerSchemaError(f"{paths.broker(broker_id)}: {error}") from None
+            except schema.SchemaError:
+                continue
 
     async def controller_id(self, watch: WatchCallback | None = None) -> int | None:
         """Return the active controller's broker id, or None."""

@@ -1,13 +1,17 @@
 """Makes persistent znodes that must exist, with their parents."""
 
 from collections.abc import Iterable
+from typing import Final
 
-from kalda.zookeeper.errors import NodeExistsError, ZooKeeperError
+from kalda.zookeeper.errors import ConnectionLossError, NodeExistsError, ZooKeeperError
 from kalda.zookeeper.port import Create, ZooKeeperClient
+
+ATTEMPTS_MAX: Final = 5
+"""Each waits for a connection as long as the session's time-out."""
 
 
 async def ensure_paths(zookeeper: ZooKeeperClient, wanted_paths: Iterable[str]) -> None:
-    """Create the znodes that are missing, parents first.
+    """Create the znodes that are missing, parents first; after a lost connection try again, as Kafka does.
 
     Raises:
         ZooKeeperError: one could not be created.
@@ -17,7 +21,17 @@ async def ensure_paths(zookeeper: ZooKeeperClient, wanted_paths: Iterable[str]) 
         parts = path.split("/")
         for end in range(2, len(parts) + 1):
             wanted["/".join(parts[:end])] = None
-    present = await zookeeper.get_many(list(wanted))
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            await _create_missing(zookeeper, list(wanted))
+            return
+        except ConnectionLossError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+
+
+async def _create_missing(zookeeper: ZooKeeperClient, wanted: list[str]) -> None:
+    present = await zookeeper.get_many(wanted)
     missing = [path for path, found in zip(wanted, present, strict=True) if found is None]
     outcomes = await zookeeper.multi_many([[Create(path)] for path in missing])
     for outcome in outcomes:

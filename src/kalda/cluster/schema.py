@@ -2,8 +2,9 @@
 it.
 
 Each kind of znode has a value class and two functions. Decoders accept older schema versions that brokers of
-a rolling upgrade could have written, and ignore unknown keys. Paths are in `paths`. The version of a znode is
-part of a value only if the next write names it.
+a rolling upgrade could have written, ignore unknown keys, and refuse a version above the newest one that is
+known (`VERSIONS`). Paths are in `paths`. The version of a znode is part of a value only if the next write
+names it.
 """
 
 import json
@@ -11,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
 from kalda.cluster import paths
@@ -38,6 +40,44 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1000
 
 class SchemaError(Exception):
     """A znode's data does not have the schema of its path; the message has the kind and the data."""
+
+
+class NewerSchemaError(SchemaError):
+    """A newer release wrote a znode; the message has the version found and the newest one that is read."""
+
+
+class Kind(Enum):
+    """A kind of znode whose JSON has a version."""
+
+    BROKER = "/brokers/ids/N"
+    TOPIC = "/brokers/topics/T"
+    PARTITION_STATE = "/brokers/topics/T/partitions/P/state"
+    CONTROLLER = "/controller"
+    CONFIG = "/config/TYPE/NAME"
+    CONFIG_CHANGE = "/config/changes/config_change_N"
+    ISR_CHANGE = "/isr_change_notification/isr_change_N"
+    PREFERRED_ELECTION = "/admin/preferred_replica_election"
+    REASSIGNMENT = "/admin/reassign_partitions"
+    LOG_DIR_EVENT = "/log_dir_event_notification/log_dir_event_N"
+    PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+    CLUSTER_ID = "/cluster/id"
+
+
+VERSIONS: Final[Mapping[Kind, int]] = {
+    Kind.BROKER: 5,
+    Kind.TOPIC: 3,
+    Kind.PARTITION_STATE: 1,
+    Kind.CONTROLLER: 2,
+    Kind.CONFIG: 1,
+    Kind.CONFIG_CHANGE: 2,
+    Kind.ISR_CHANGE: 1,
+    Kind.PREFERRED_ELECTION: 1,
+    Kind.REASSIGNMENT: 1,
+    Kind.LOG_DIR_EVENT: 1,
+    Kind.PRODUCER_ID_BLOCK: 1,
+    Kind.CLUSTER_ID: 1,
+}
+"""By kind: the version that is written, the newest one that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +117,8 @@ class BrokerInfo:
     kalda: str | None = None
     """The release of Kalda that registered; None for a broker of Apache Kafka, which ignores the field, and
     for the first releases of Kalda, which did not write it. `is_kalda` knows them all."""
+    controller_eligible: bool | None = None
+    """The ``kalda.controller.eligible`` of a broker of Kalda; None where it is not set."""
 
     @property
     def is_kalda(self) -> bool:
@@ -208,13 +250,21 @@ def _shown(value: object) -> str:
         return "a value that is nested too deeply"
 
 
-def _load(data: bytes, what: str) -> dict[str, object]:
+def _load(data: bytes, what: str, kind: Kind) -> dict[str, object]:
     try:
         value = loads_received(data)
     except ValueError as error:
         raise SchemaError(f"{what} is not JSON ({error}): {bytes_text(data)}") from None
     if not isinstance(value, dict):
         raise SchemaError(f"{what} is not a JSON object: {bytes_text(data)}")
+    newest, version = VERSIONS[kind], value.get("version")
+    # The version of a cluster's id is a text.
+    found = paths.number(version) if isinstance(version, str) else version
+    if isinstance(found, int) and found > newest:
+        raise NewerSchemaError(
+            f"{what} has version {found}, and this release of Kalda reads up to version {newest}: a newer "
+            "release wrote it"
+        )
     return value
 
 
@@ -284,7 +334,7 @@ def encode_broker(info: BrokerInfo) -> bytes:
         "jmx_port": info.jmx_port,
         "port": plaintext.port if plaintext else -1,
         "host": plaintext.host if plaintext else None,
-        "version": 5,
+        "version": VERSIONS[Kind.BROKER],
         "timestamp": str(info.timestamp_ms),
     }
     if info.rack is not None:
@@ -293,6 +343,8 @@ def encode_broker(info: BrokerInfo) -> bytes:
         value["cordoned"] = True
     if info.kalda is not None:
         value["kalda"] = info.kalda
+    if info.controller_eligible is not None:
+        value["kalda_controller_eligible"] = info.controller_eligible
     return _dump(value)
 
 
@@ -303,7 +355,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         SchemaError: the data is not a registration.
     """
     what = f"the registration of broker {broker_id}"
-    value = _load(data, what)
+    value = _load(data, what, Kind.BROKER)
     protocols = _object(value.get("listener_security_protocol_map") or {}, what)
     texts = value.get("endpoints")
     if not isinstance(texts, list):
@@ -316,7 +368,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         listener = match["listener"]
         protocol = _text(protocols.get(listener, listener), what)
         endpoints.append(ListenerEndpoint(listener, match["host"], int(match["port"]), protocol))
-    rack, kalda = value.get("rack"), value.get("kalda")
+    rack, kalda, eligible = (value.get(key) for key in ("rack", "kalda", "kalda_controller_eligible"))
     timestamp = _text(value.get("timestamp", "-1"), what)
     return BrokerInfo(
         broker_id,
@@ -328,6 +380,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         _features(value.get("features") or {}, what),
         value.get("cordoned") is True,
         kalda if isinstance(kalda, str) else None,
+        eligible if isinstance(eligible, bool) else None,
     )
 
 
@@ -351,7 +404,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
         "partitions": {str(p): list(a.replicas) for p, a in partitions.items()},
         "topic_id": uuid_to_text(assignment.topic_id),
         "adding_replicas": {str(p): list(a.adding) for p, a in partitions.items() if a.adding},
-        "version": 3,
+        "version": VERSIONS[Kind.TOPIC],
     }
     if assignment.topic_id == ZERO_UUID:
         del value["topic_id"]
@@ -365,7 +418,7 @@ def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
         SchemaError: the data is not an assignment.
     """
     what = f"the assignment of topic {topic}"
-    value = _load(data, what)
+    value = _load(data, what, Kind.TOPIC)
     adding = _object(value.get("adding_replicas") or {}, what)
     removing = _object(value.get("removing_replicas") or {}, what)
     partitions = {}
@@ -388,7 +441,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
     value: dict[str, object] = {
         "controller_epoch": state.controller_epoch,
         "leader": state.leader,
-        "version": 1,
+        "version": VERSIONS[Kind.PARTITION_STATE],
         "leader_epoch": state.leader_epoch,
         "isr": list(state.isr),
     }
@@ -406,7 +459,7 @@ def decode_partition_state(
         SchemaError: the data is not a partition's state; the message names the partition.
     """
     what = f"the state of partition {partition}"
-    value = _load(data, what)
+    value = _load(data, what, Kind.PARTITION_STATE)
     return PartitionState(
         _int(value.get("leader"), what),
         _int(value.get("leader_epoch"), what),
@@ -434,7 +487,12 @@ def decode_partition_states(
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
     """Encode `/controller`, version 2. Kalda never migrates to KRaft, so the KRaft epoch is always -1."""
     return _dump(
-        {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
+        {
+            "version": VERSIONS[Kind.CONTROLLER],
+            "brokerid": broker_id,
+            "timestamp": str(timestamp_ms),
+            "kraftControllerEpoch": -1,
+        }
     )
 
 
@@ -444,7 +502,7 @@ def decode_controller(data: bytes) -> int:
     Raises:
         SchemaError: the data is not a controller's registration.
     """
-    return _int(_load(data, "/controller").get("brokerid"), "brokerid of /controller")
+    return _int(_load(data, "/controller", Kind.CONTROLLER).get("brokerid"), "brokerid of /controller")
 
 
 def encode_controller_epoch(epoch: int) -> bytes:
@@ -466,7 +524,7 @@ def decode_controller_epoch(data: bytes) -> int:
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     """Encode `/config/TYPE/NAME`, version 1."""
-    return _dump({"version": 1, "config": dict(config)})
+    return _dump({"version": VERSIONS[Kind.CONFIG], "config": dict(config)})
 
 
 def decode_config(entity_type: str, entity_name: str, data: bytes) -> dict[str, str]:
@@ -478,7 +536,7 @@ def decode_config(entity_type: str, entity_name: str, data: bytes) -> dict[str, 
     if not data:
         return {}
     what = f"the configuration of {entity_type}/{entity_name}"
-    config = _object(_load(data, what).get("config") or {}, what)
+    config = _object(_load(data, what, Kind.CONFIG).get("config") or {}, what)
     return {key: _text(value, f"{what}, {key},") for key, value in config.items()}
 
 
@@ -491,7 +549,7 @@ def decode_configs(
 
 def encode_config_change(entity_type: str, entity_name: str) -> bytes:
     """Encode `/config/changes/config_change_N`, version 2."""
-    return _dump({"version": 2, "entity_path": f"{entity_type}/{entity_name}"})
+    return _dump({"version": VERSIONS[Kind.CONFIG_CHANGE], "entity_path": f"{entity_type}/{entity_name}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
@@ -501,7 +559,7 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
         SchemaError: the data is not a notification of version 1 or 2.
     """
     what = "a configuration change"
-    value = _load(data, what)
+    value = _load(data, what, Kind.CONFIG_CHANGE)
     if value.get("version") == 1:
         return _text(value.get("entity_type"), what), _text(value.get("entity_name"), what)
     entity_type, separator, entity_name = _text(value.get("entity_path"), what).partition("/")
@@ -510,14 +568,13 @@ def decode_config_change(data: bytes) -> tuple[str, str]:
     return entity_type, entity_name
 
 
-def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    return _dump(
-        {"version": 1, "partitions": [{"topic": p.topic, "partition": p.partition} for p in partitions]}
-    )
+def _encode_partitions(partitions: Iterable[TopicPartition], kind: Kind) -> bytes:
+    entries = [{"topic": p.topic, "partition": p.partition} for p in partitions]
+    return _dump({"version": VERSIONS[kind], "partitions": entries})
 
 
-def _decode_partitions(data: bytes, what: str) -> frozenset[TopicPartition]:
-    entries = _load(data, what).get("partitions")
+def _decode_partitions(data: bytes, what: str, kind: Kind) -> frozenset[TopicPartition]:
+    entries = _load(data, what, kind).get("partitions")
     if not isinstance(entries, list):
         raise SchemaError(f"{what} has no list of partitions: {bytes_text(data)}")
     return frozenset(
@@ -528,7 +585,7 @@ def _decode_partitions(data: bytes, what: str) -> frozenset[TopicPartition]:
 
 def encode_isr_change(partitions: Iterable[TopicPartition]) -> bytes:
     """Encode `/isr_change_notification/isr_change_N`, version 1."""
-    return _encode_partitions(partitions)
+    return _encode_partitions(partitions, Kind.ISR_CHANGE)
 
 
 def decode_isr_change(data: bytes) -> frozenset[TopicPartition]:
@@ -537,12 +594,12 @@ def decode_isr_change(data: bytes) -> frozenset[TopicPartition]:
     Raises:
         SchemaError: the data is not such a notification.
     """
-    return _decode_partitions(data, "an ISR change")
+    return _decode_partitions(data, "an ISR change", Kind.ISR_CHANGE)
 
 
 def encode_preferred_election(partitions: Iterable[TopicPartition]) -> bytes:
     """Encode `/admin/preferred_replica_election`, version 1."""
-    return _encode_partitions(partitions)
+    return _encode_partitions(partitions, Kind.PREFERRED_ELECTION)
 
 
 def decode_preferred_election(data: bytes) -> frozenset[TopicPartition]:
@@ -551,7 +608,7 @@ def decode_preferred_election(data: bytes) -> frozenset[TopicPartition]:
     Raises:
         SchemaError: the data is not such a request.
     """
-    return _decode_partitions(data, "a preferred replica election")
+    return _decode_partitions(data, "a preferred replica election", Kind.PREFERRED_ELECTION)
 
 
 def encode_reassignment(partitions: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
@@ -560,7 +617,7 @@ def encode_reassignment(partitions: Mapping[TopicPartition, tuple[int, ...]]) ->
         {"topic": p.topic, "partition": p.partition, "replicas": list(replicas)}
         for p, replicas in partitions.items()
     ]
-    return _dump({"version": 1, "partitions": entries})
+    return _dump({"version": VERSIONS[Kind.REASSIGNMENT], "partitions": entries})
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
@@ -570,7 +627,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
         SchemaError: the data is not such a request.
     """
     what = "a reassignment"
-    entries = _load(data, what).get("partitions")
+    entries = _load(data, what, Kind.REASSIGNMENT).get("partitions")
     if not isinstance(entries, list):
         raise SchemaError(f"{what} has no list of partitions: {bytes_text(data)}")
     return {
@@ -583,7 +640,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 def encode_log_dir_event(broker_id: int) -> bytes:
     """Encode `/log_dir_event_notification/log_dir_event_N`, version 1: a broker's log directory failed."""
-    return _dump({"version": 1, "broker": broker_id, "event": 1})
+    return _dump({"version": VERSIONS[Kind.LOG_DIR_EVENT], "broker": broker_id, "event": 1})
 
 
 def decode_log_dir_event(data: bytes) -> int:
@@ -592,14 +649,17 @@ def decode_log_dir_event(data: bytes) -> int:
     Raises:
         SchemaError: the data is not such an event.
     """
-    return _int(_load(data, "a log directory event").get("broker"), "broker of a log directory event")
+    return _int(
+        _load(data, "a log directory event", Kind.LOG_DIR_EVENT).get("broker"),
+        "broker of a log directory event",
+    )
 
 
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
     """Encode `/latest_producer_id_block`, version 1."""
     return _dump(
         {
-            "version": 1,
+            "version": VERSIONS[Kind.PRODUCER_ID_BLOCK],
             "broker": block.broker_id,
             "block_start": str(block.first),
             "block_end": str(block.last),
@@ -614,7 +674,7 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
         SchemaError: the data is not a block.
     """
     what = "/latest_producer_id_block"
-    value = _load(data, what)
+    value = _load(data, what, Kind.PRODUCER_ID_BLOCK)
     try:
         first = int(_text(value.get("block_start"), what))
         last = int(_text(value.get("block_end"), what))
@@ -625,7 +685,7 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     """Encode `/cluster/id`, whose version is a string, unlike all others."""
-    return _dump({"version": "1", "id": cluster_id})
+    return _dump({"version": str(VERSIONS[Kind.CLUSTER_ID]), "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
@@ -634,4 +694,4 @@ def decode_cluster_id(data: bytes) -> str:
     Raises:
         SchemaError: the data is not an id.
     """
-    return _text(_load(data, "/cluster/id").get("id"), "id of /cluster/id")
+    return _text(_load(data, "/cluster/id", Kind.CLUSTER_ID).get("id"), "id of /cluster/id")

@@ -9,7 +9,17 @@ from typing import Final
 OF_THE_WHOLE: Final = "kalda start"
 """The example of the list of all commands: what a newcomer types first."""
 
-ELSEWHERE: Final = ("start", "broker", "zookeeper", "testing", "pipeline", "mirror", "simulate", "legacy")
+ELSEWHERE: Final = (
+    "start",
+    "broker",
+    "zookeeper",
+    "testing",
+    "pipeline",
+    "mirror",
+    "migrate",
+    "simulate",
+    "legacy",
+)
 """The first words of commands whose examples need more than one broker."""
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
@@ -17,6 +27,14 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "broker": ("kalda broker --id 1 --port 9093 --zookeeper 127.0.0.1:2181",),
     "zookeeper": ("kalda zookeeper --port 2181",),
     "testing": ("kalda testing --brokers 3 --json",),
+    "migrate check": (
+        "kalda migrate check --from /etc/kafka/server.properties",
+        "kalda migrate check --from broker1:9092,broker2:9092 --zookeeper zk1:2181",
+    ),
+    "migrate plan": ("kalda migrate plan --via 'ssh {host} sudo {command}' > plan.yml",),
+    "migrate run": ("kalda migrate run plan.yml --dry-run", "kalda migrate run plan.yml --broker 1"),
+    "migrate back": ("kalda migrate back plan.yml",),
+    "migrate status": ("kalda migrate status plan.yml",),
     "simulate": ("kalda simulate --schedules 1000", "kalda simulate --seed 17 --shrink"),
     "version": ("kalda version",),
     "help": ("kalda help topics create",),

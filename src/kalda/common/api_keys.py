@@ -86,6 +86,7 @@ class ApiKey(IntEnum):
     ACQUIRE_READ_LEASE = 20_000
     RELEASE_READ_LEASE = 20_001
     ALTER_FAULTS = 20_010
+    ALTER_NAMESPACES = 20_011
 
     @property
     def title(self) -> str:

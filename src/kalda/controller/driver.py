@@ -44,6 +44,10 @@ from kalda.zookeeper.port import SessionState
 _FIRST_BALANCE_CHECK_SECONDS: Final = 5.0
 """From an election to the first leader imbalance check, as in Kafka."""
 
+UNATTENDED_SECONDS: Final = 30.0
+"""How long a broker that may not be elected waits for an eligible one. The registration of one that has died
+ends with its session, after 18 s by default."""
+
 Result = TypeVar("Result")
 
 logger: Final = logging.getLogger(__name__)
@@ -54,7 +58,8 @@ class ControllerDriver:
 
     `is_unclean_election_default` returns the broker's ``unclean.leader.election.enable``, for topics that do
     not set it. `balance_check_seconds` is ``leader.imbalance.check.interval.seconds``, or None if
-    ``auto.leader.rebalance.enable`` is false.
+    ``auto.leader.rebalance.enable`` is false. `is_eligible` returns whether this broker may be elected; a
+    broker that may not is elected all the same where none is for `UNATTENDED_SECONDS`.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class ControllerDriver:
         *,
         is_topic_deletion_enabled: bool = True,
         is_unclean_election_default: Callable[[], bool] = lambda: False,
+        is_eligible: Callable[[], bool] = lambda: True,
         balance_check_seconds: float | None = 300,
         leader_imbalance_percentage: int = 10,
     ) -> None:
@@ -75,6 +81,7 @@ class ControllerDriver:
         self._channel = channel
         self._clock = clock
         self._is_topic_deletion_enabled = is_topic_deletion_enabled
+        self._is_eligible = is_eligible
         self._balance_check_seconds = balance_check_seconds
         self._leader_imbalance_percentage = leader_imbalance_percentage
         self._watches = ZnodeWatches(cluster, self._mark, is_unclean_election_default)
@@ -89,6 +96,10 @@ class ControllerDriver:
         self._term: Term | None = None
         """None exactly while this broker is not the active controller."""
         self._balance_timer: asyncio.TimerHandle | None = None
+        self._unattended_timer: asyncio.TimerHandle | None = None
+        """Runs while there is no controller and this broker may not be elected."""
+        self._is_unattended = False
+        """Whether it has run out, so that this broker takes part in elections."""
         self._channels: ControllerChannelManager
 
     # For the broker.
@@ -135,6 +146,7 @@ class ControllerDriver:
                     self._wake.clear()
                     await self._process_signals()
             finally:
+                self._set_unattended_timer(None)
                 self._channels.close()
                 await self._resign_quietly()
 
@@ -147,6 +159,10 @@ class ControllerDriver:
         """Record that the broker's ``unclean.leader.election.enable`` changed."""
         if self._term is not None:
             self._term.note_unclean_default_changed()
+
+    def on_eligibility_changed(self) -> None:
+        """Record that `is_eligible` may return something else now; a controller that is not, resigns."""
+        self._mark(Signal.ELIGIBILITY)
 
     # Requests. They run in the owner task, one at a time, and raise `ApiError`: NOT_CONTROLLER if this broker
     # is not the active controller or stops being it meanwhile, REQUEST_TIMED_OUT if too many requests wait.
@@ -292,6 +308,8 @@ class ControllerDriver:
     async def _process_signal(self, signal: Signal) -> None:
         if signal is Signal.SESSION:
             await self._process_session()
+        elif signal is Signal.ELIGIBILITY:
+            await self._process_eligibility()
         elif signal is Signal.CONTROLLER:
             await self._elect()
         elif self._term is not None:
@@ -317,6 +335,19 @@ class ControllerDriver:
         if zookeeper.state is SessionState.CONNECTED:
             await self._elect()
 
+    async def _process_eligibility(self) -> None:
+        if self._is_eligible():
+            if self._controller_id is None:
+                self._mark(Signal.CONTROLLER)
+        elif self.is_active:
+            logger.info(
+                "broker %d resigns: others are eligible for controller and it is not "
+                "(`kalda.controller.eligible`)",
+                self._broker_id,
+            )
+            await self._resign_quietly()
+            self._mark(Signal.CONTROLLER)
+
     # Elections.
 
     async def _elect(self) -> None:
@@ -330,7 +361,7 @@ class ControllerDriver:
         if controller_id == self._broker_id and not self.is_active:
             await self._clear_lost_term()
             controller_id = await self._watches.controller_id()
-        if controller_id is None:
+        if controller_id is None and self._takes_part():
             store = await elect(self._zookeeper, self._clock, self._cluster.random, self._broker_id)
             if store is not None:
                 self._controller_id = self._broker_id
@@ -340,7 +371,36 @@ class ControllerDriver:
             controller_id = await self._watches.controller_id()
         self._controller_id = controller_id
         if controller_id is not None and not self.is_active:
+            self._is_unattended = False
+            self._set_unattended_timer(None)
             self._known.set()
+
+    def _takes_part(self) -> bool:
+        """Return whether this broker may be elected now; if not, it waits a while for the others."""
+        if self._is_eligible() or self._is_unattended:
+            self._set_unattended_timer(None)
+            self._is_unattended = False
+            return True
+        if self._unattended_timer is None:
+            self._set_unattended_timer(UNATTENDED_SECONDS)
+        return False
+
+    def _on_unattended(self) -> None:
+        logger.warning(
+            "no eligible broker became controller within %.0f s: broker %d takes part in the election",
+            UNATTENDED_SECONDS,
+            self._broker_id,
+        )
+        self._unattended_timer, self._is_unattended = None, True
+        self._mark(Signal.CONTROLLER)
+
+    def _set_unattended_timer(self, seconds: float | None) -> None:
+        if self._unattended_timer is not None:
+            self._unattended_timer.cancel()
+            self._unattended_timer = None
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._unattended_timer = loop.call_later(seconds, self._on_unattended)
 
     async def _clear_lost_term(self) -> None:
         # Resigning this session's term failed, e.g. because the server's disk was full. The znode of an

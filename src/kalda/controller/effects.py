@@ -64,14 +64,14 @@ class UpdateMetadata:
 
     Partitions that are not listed keep their cached metadata. `is_full` means that the request lists every
     partition of the cluster, or is the last part of one that does: a broker that has just registered serves
-    clients from then on.
+    clients from then on. It is None if the request does not say, as in versions below 8.
     """
 
     controller_id: int
     controller_epoch: int
     partitions: list[PartitionLeadership]
     brokers: list[BrokerInfo]
-    is_full: bool = False
+    is_full: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ _NO_STATE = PartitionState(NO_LEADER, -1, (), -1)
 
 class RequestBatch:
     """The requests of one step. LeaderAndIsr comes before UpdateMetadata, because a broker must be leader
-    before the metadata of other brokers directs clients to it; StopReplica comes last.
+    before the metadata of other brokers directs clients to it. StopReplica comes last, except for a broker
+    that gets the full metadata: by that it moves replicas aside that it does not have any more, and could
+    not delete them.
     """
 
     def __init__(self, context: ControllerContext) -> None:
@@ -102,6 +104,11 @@ class RequestBatch:
         for broker_id, roles in sorted(self._leader_and_isr.items()):
             hosted = yield from leaderships(roles.items())
             effects.append(Send(broker_id, LeaderAndIsr(*identity, hosted, is_full=broker_id in self._full)))
+        stops = [
+            Send(broker_id, StopReplica(*identity, list(epochs), delete, epochs))
+            for (broker_id, delete), epochs in sorted(self._stop.items())
+        ]
+        effects.extend(each for each in stops if each.broker_id in self._metadata_full)
         if self._is_metadata_due:
             changed = yield from leaderships((p, False) for p in self._metadata if self._is_known(p))
             everything: list[PartitionLeadership] = []
@@ -112,8 +119,7 @@ class RequestBatch:
                 is_full = broker_id in self._metadata_full
                 sent = everything if is_full else changed
                 effects.append(Send(broker_id, UpdateMetadata(*identity, sent, brokers, is_full)))
-        for (broker_id, delete), epochs in sorted(self._stop.items()):
-            effects.append(Send(broker_id, StopReplica(*identity, list(epochs), delete, epochs)))
+        effects.extend(each for each in stops if each.broker_id not in self._metadata_full)
         return effects
 
     def _is_known(self, partition: TopicPartition) -> bool:

@@ -29,6 +29,8 @@ class Signal(Enum):
     """What may have changed. Pending signals are processed in this order."""
 
     SESSION = auto()
+    ELIGIBILITY = auto()
+    """Whether this broker may be elected."""
     CONTROLLER = auto()
     BROKERS = auto()
     TOPICS = auto()
@@ -46,7 +48,7 @@ class Signal(Enum):
     BALANCE = auto()
 
 
-ACTIVE_SIGNALS: Final = tuple(Signal)[2:-1]
+ACTIVE_SIGNALS: Final = tuple(Signal)[3:-1]
 """What the active controller reads again when it may have missed events."""
 
 

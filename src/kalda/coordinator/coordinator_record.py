@@ -5,8 +5,9 @@ are committed offsets, 2 is a classic group, and 3 and above belong to KIP-848. 
 shards give the records their meaning.
 
 What must not break: a key of an unknown version is skipped and is never an error, because a newer broker may
-have written it before a downgrade; and the bytes of a key are a function of its fields, because compaction
-compares bytes.
+have written it before a downgrade. A value of a newer version is an error (`NewerRecordError`): brokers write
+one only when a feature is finalized, and then every broker reads it. The bytes of a key are a function of its
+fields, because compaction compares bytes.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from struct import Struct as Packer
 from typing import Final, TypeAlias, TypeVar
 
+from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol import codec
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
@@ -21,6 +23,22 @@ from kalda.protocol.schema import Message
 M = TypeVar("M", bound=Message)
 
 _VERSION: Final = Packer(">h")
+_VERSION_MAX: Final = 99
+"""No record gets a higher version in the life of a release: what has one is damaged, not newer."""
+
+
+class NewerRecordError(ApiError):
+    """A newer release wrote a record: a broker of this release does not coordinate its partition.
+
+    Without the record it would go on from older state, e.g. from offsets that a group has passed.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.NOT_COORDINATOR, what)
+
+    def at(self, topic: str, partition: int, offset: int) -> "NewerRecordError":
+        """Return the error with the place of the record."""
+        return NewerRecordError(f"the record at offset {offset} of {topic}-{partition} is a {self.message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +94,16 @@ def decode_value(value_class: type[M], data: bytes) -> M:
     """Decode the value of a record.
 
     Raises:
-        ProtocolError: the bytes are not such a value, or have an unknown version.
+        NewerRecordError: its version is above the newest one that is known.
+        ProtocolError: the bytes are not such a value.
     """
     version = read_version(data)
-    if not value_class.SCHEMA.versions.includes(version):
-        raise ProtocolError(
-            f"{value_class.__name__} of version {version}, known are {value_class.SCHEMA.versions}"
+    versions = value_class.SCHEMA.versions
+    if versions.highest < version <= _VERSION_MAX:
+        raise NewerRecordError(
+            f"{value_class.__name__} of version {version}, and this release of Kalda reads {versions}: a "
+            "newer release wrote it"
         )
+    if not versions.includes(version):
+        raise ProtocolError(f"{value_class.__name__} of version {version}, known are {versions}")
     return codec.decode(value_class, version, data, _VERSION.size)

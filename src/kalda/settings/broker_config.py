@@ -78,6 +78,12 @@ class BrokerConfig(BrokerSettings):
         return find_key(name).default
 
     @property
+    def controller_eligible(self) -> bool | None:
+        """The ``kalda.controller.eligible`` that was set; None where it is not."""
+        name = "kalda.controller.eligible"
+        return self.kalda_controller_eligible if name in self._values else None
+
+    @property
     def metrics_address(self) -> str:
         """The host on which `metrics.port` listens."""
         return self.listeners[0].host if self.metrics_host is None else self.metrics_host

@@ -14,7 +14,7 @@ from typing import Final
 from kalda.common.log_text import bytes_text
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 from kalda.runtime.filesystem import FileSystem
-from kalda.storage.errors import CorruptCheckpointError
+from kalda.storage.errors import CorruptCheckpointError, NewerFormatError
 from kalda.storage.file_names import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES_FILE,
@@ -22,8 +22,12 @@ from kalda.storage.file_names import (
 )
 
 _VERSION: Final = 0
+"""The version of every text file but ``meta.properties``, and of the clean-shutdown marker."""
 # ZooKeeper-era directories carry version 0, KRaft ones version 1; we write the former.
 _META_PROPERTIES_VERSION: Final = 0
+_META_PROPERTIES_VERSION_MAX: Final = 1
+_VERSION_DIGITS: Final = 3
+"""A longer number is not a version, but an offset or a part of one: the file is damaged."""
 
 
 def offset_checkpoint_line(topic_partition: TopicPartition, offset: int) -> bytes:
@@ -89,6 +93,7 @@ def parse_partition_metadata(data: bytes) -> UUID:
     Kalda once wrote `ZERO_UUID` for a topic without an id; Kafka refuses such a file.
     """
     fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
+    _check_not_newer("partition.metadata", fields.get("version", ""), _VERSION, "version 0")
     if fields.get("version") != str(_VERSION) or "topic_id" not in fields:
         raise CorruptCheckpointError(
             f"partition metadata {bytes_text(data)} has no version {_VERSION} and topic_id"
@@ -122,16 +127,16 @@ def format_meta_properties(properties: MetaProperties) -> bytes:
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Read ``meta.properties`` of version 0 or 1; raises `CorruptCheckpointError`."""
+    """Read ``meta.properties`` of version 0 or 1; raises `CorruptCheckpointError`, `NewerFormatError`."""
     fields: dict[str, str] = {}
     for line in _text(data).splitlines():
         name, separator, value = line.partition("=")
         if separator and not line.lstrip().startswith(("#", "!")):
             fields[name.strip()] = value.strip().replace("\\:", ":").replace("\\=", "=")
-    if fields.get("version") not in ("0", "1"):
-        raise CorruptCheckpointError(
-            f"{META_PROPERTIES_FILE} has version {fields.get('version')}, not 0 or 1"
-        )
+    version = fields.get("version")
+    _check_not_newer(META_PROPERTIES_FILE, version or "", _META_PROPERTIES_VERSION_MAX, "versions 0 and 1")
+    if version not in ("0", "1"):
+        raise CorruptCheckpointError(f"{META_PROPERTIES_FILE} has version {version}, not 0 or 1")
     broker_id = fields.get("broker.id", fields.get("node.id"))
     if broker_id is None:
         raise CorruptCheckpointError(f"{META_PROPERTIES_FILE} names no broker.id")
@@ -147,6 +152,8 @@ def read_meta_properties(file_system: FileSystem, directory: str) -> MetaPropert
         return None
     try:
         return parse_meta_properties(file_system.read(path))
+    except NewerFormatError as error:
+        raise error.at(path) from None
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
 
@@ -163,30 +170,46 @@ def write_clean_shutdown(file_system: FileSystem, directory: str, broker_epoch: 
     file_system.replace(os.path.join(directory, CLEAN_SHUTDOWN_FILE), content.encode(), sync=True)
 
 
-def take_clean_shutdown(file_system: FileSystem, directory: str) -> bool:
-    """Remove the marker and return whether it existed; from now on a crash is detected."""
+def take_clean_shutdown(file_system: FileSystem, directory: str) -> bytes | None:
+    """Remove the marker and return its content, if it existed; from now on a crash is detected."""
     path = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
     if not file_system.exists(path):
-        return False
+        return None
+    content = file_system.read(path)
     file_system.remove(path)
     file_system.sync_directory(directory)
-    return True
+    return content
+
+
+def put_back_clean_shutdown(file_system: FileSystem, directory: str, content: bytes) -> None:
+    """Write the marker again: the start has changed nothing."""
+    file_system.replace(os.path.join(directory, CLEAN_SHUTDOWN_FILE), content, sync=True)
 
 
 def read_offset_checkpoint(file_system: FileSystem, path: str) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; a missing file is empty. Raises `CorruptCheckpointError` naming it."""
+    """Read an offset checkpoint; a missing file is empty.
+
+    Raises:
+        CorruptCheckpointError, NewerFormatError: the message names the file.
+    """
     if not file_system.exists(path):
         return {}
     try:
         return parse_offset_checkpoint(file_system.read(path))
+    except NewerFormatError as error:
+        raise error.at(path) from None
     except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
 
 
 def _entry_lines(data: bytes) -> list[str]:
+    if not data:
+        # Kafka creates its checkpoints so, and leaves them until there is an entry.
+        return []
     lines = _text(data).splitlines()
     if len(lines) < 2:
         raise CorruptCheckpointError(f"checkpoint has {len(lines)} lines; expected a version and a count")
+    _check_not_newer("checkpoint", lines[0], _VERSION, "version 0")
     version, count = _number(lines[0], lines[0]), _number(lines[1], lines[1])
     if version != _VERSION:
         raise CorruptCheckpointError(f"checkpoint has version {version}; expected {_VERSION}")
@@ -197,6 +220,12 @@ def _entry_lines(data: bytes) -> list[str]:
         # A loss of power may have cut its last number, which would be a number nevertheless.
         raise CorruptCheckpointError(f"checkpoint ends within {lines[-1]!r}")
     return entries
+
+
+def _check_not_newer(what: str, version: str, newest: int, known: str) -> None:
+    """Check that a version is not above the ones that are known. What is no number is damaged, not newer."""
+    if version.isascii() and version.isdigit() and len(version) <= _VERSION_DIGITS and int(version) > newest:
+        raise NewerFormatError(what, int(version), known)
 
 
 def _number(text: str, line: str) -> int:

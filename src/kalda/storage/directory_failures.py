@@ -13,6 +13,7 @@ from typing import Final
 
 from kalda.runtime.error_text import error_text
 from kalda.runtime.filesystem import FileSystem
+from kalda.storage.errors import NewerFormatError
 
 LASTING: Final = frozenset(
     (
@@ -101,6 +102,8 @@ def remedy(error: Exception) -> str:
     """Return the instruction for an operator whose partition cannot be opened."""
     if is_out_of_space(error):
         return "free space on its volume"
+    if isinstance(error, NewerFormatError):
+        return "the partition was not changed"
     return _REMEDIES.get(getattr(error, "errno", None), "repair or remove the directory")
 
 

@@ -110,6 +110,22 @@ class CorruptCheckpointError(StorageError):
     """A checkpoint file is not in Kafka's format."""
 
 
+class NewerFormatError(StorageError):
+    """A newer release wrote the file; the message has its name, its version and the ones that can be read."""
+
+    def __init__(self, what: str, version: int, known: str) -> None:
+        super().__init__(
+            f"{what} has format version {version}, and this release of Kalda reads {known}: a newer release "
+            "wrote it. Start that release, and go back as `docs/reference/upgrade-contract.md` describes"
+        )
+        self._version: Final = version
+        self._known: Final = known
+
+    def at(self, path: str) -> "NewerFormatError":
+        """Return the error with the path of the file."""
+        return NewerFormatError(path, self._version, self._known)
+
+
 class LogDirectoryError(StorageError):
     """A log directory cannot be used; the message has its name and the cause."""
 

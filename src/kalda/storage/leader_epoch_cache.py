@@ -11,7 +11,7 @@ from typing import Final
 
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
-from kalda.storage.errors import CorruptCheckpointError
+from kalda.storage.errors import CorruptCheckpointError, NewerFormatError
 from kalda.storage.file_names import LEADER_EPOCH_CHECKPOINT_FILE
 
 UNDEFINED_EPOCH: Final = -1
@@ -35,8 +35,11 @@ class LeaderEpochFileCache:
         self.latest_epoch = UNDEFINED_EPOCH
 
     def load(self) -> None:
-        """Read the file; raises `CorruptCheckpointError`."""
-        entries = parse_leader_epochs(self._file_system.read(self.path))
+        """Read the file; raises `CorruptCheckpointError`, `NewerFormatError`."""
+        try:
+            entries = parse_leader_epochs(self._file_system.read(self.path))
+        except NewerFormatError as error:
+            raise error.at(self.path) from None
         if any(left[0] >= right[0] or left[1] > right[1] for left, right in pairwise(entries)):
             raise CorruptCheckpointError(f"{self.path}: leader epochs do not ascend: {entries}")
         self._set(tuple(entries))

@@ -19,7 +19,7 @@ from typing import Final
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.runtime.filesystem import TEMPORARY_SUFFIX, DirectoryEntry
 from kalda.storage.checkpoints import is_torn_partition_metadata, parse_partition_metadata
-from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError
+from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError, NewerFormatError
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -95,6 +95,7 @@ class LogLoader:
         Raises:
             OSError: the disk failed.
             CorruptCheckpointError: ``partition.metadata`` cannot be read.
+            NewerFormatError: a newer release wrote a file that is not made again from the log.
         """
         self._list()
         if any(self._is_leftover(name) for name in self._entries):
@@ -393,6 +394,10 @@ class LogLoader:
             logger.warning("%s: rebuilding leader epochs from the log: %s", self._topic_partition, error)
             self._epochs.clear()
             self._suspect.update(segment.base_offset for segment in segments)
+            return
+        if not self._is_clean and not self._epochs.entries:
+            # A loss of power may have left the file empty, as Kafka does where there is no entry.
+            self._suspect.update(segment.base_offset for segment in segments)
 
     def _read_topic_id(self) -> UUID | None:
         if PARTITION_METADATA_FILE not in self._entries:
@@ -406,6 +411,8 @@ class LogLoader:
             return None
         try:
             topic_id = parse_partition_metadata(data)
+        except NewerFormatError as error:
+            raise error.at(path) from None
         except CorruptCheckpointError as error:
             raise CorruptCheckpointError(f"{path}: {error}") from None
         if topic_id == ZERO_UUID:

@@ -26,7 +26,7 @@ from kalda.runtime.filesystem import DirectoryLock, FileSystem
 from kalda.runtime.random import Random
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.runtime.system.random import SYSTEM_RANDOM
-from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
+from kalda.storage.checkpoints import put_back_clean_shutdown, take_clean_shutdown, write_clean_shutdown
 from kalda.storage.conversions import Conversions
 from kalda.storage.directory_failures import is_out_of_space, remedy
 from kalda.storage.errors import (
@@ -34,6 +34,7 @@ from kalda.storage.errors import (
     LogDirectoryError,
     LogDirectoryLockedError,
     LogStorageError,
+    NewerFormatError,
     StorageError,
 )
 from kalda.storage.file_names import (
@@ -119,6 +120,8 @@ class LogManager:
         """Logs whose recovery needs more space than the disk has. Invariant: none of them is in `_logs`."""
         self._locks: dict[str, DirectoryLock] = {}
         self._offline: dict[str, str] = {}
+        self._clean_marks: dict[str, bytes] = {}
+        """The clean-shutdown markers that this start has removed, by directory."""
         self._is_deleting = False
         self._retention_pass: Iterator[UnifiedLog] | None = None
         self._expiration_pass: Iterator[UnifiedLog] | None = None
@@ -135,6 +138,7 @@ class LogManager:
             LogDirectoryLockedError: another process uses a directory; the message has its name and the pid.
             LogDirectoryError: no directory, or one of its partitions, can be opened; the message has the
             cause.
+            NewerFormatError: a newer release wrote a checkpoint.
         """
         try:
             for step in (self._lock, self._load_directory):
@@ -144,9 +148,20 @@ class LogManager:
                     except LogDirectoryError as error:
                         self._skip(directory, error, of_a_log=step == self._load_directory)
             self.futures.forget_replaced(self._logs.values(), self.live_directories)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error.__cause__ or error, NewerFormatError):
+                self._put_marks_back()
             self._unlock()
             raise
+        self._clean_marks.clear()
+
+    def _put_marks_back(self) -> None:
+        """Let the newer release, which has to start now, find the clean shutdown that this start found."""
+        for directory, mark in self._clean_marks.items():
+            try:
+                put_back_clean_shutdown(self.resources.file_system, directory, mark)
+            except OSError as error:
+                logger.warning("%s: the clean-shutdown marker is lost: %s", directory, error_text(error))
 
     def _skip(self, directory: str, error: LogDirectoryError, *, of_a_log: bool) -> None:
         """Take a directory that cannot be used out of service, or raise the error if it is the last one.
@@ -274,8 +289,10 @@ class LogManager:
         self.resources.delete_later(target, config.file_delete_delay_ms, is_directory=True)
         return True
 
-    def set_aside(self, topic_partition: TopicPartition) -> None:
+    def set_aside(self, topic_partition: TopicPartition, reason: str) -> None:
         """Drop the partition's log but keep its files, under a name that no start opens.
+
+        `reason` is a clause for the log.
 
         Raises:
             LogStorageError: the disk failed; the log is still here.
@@ -285,8 +302,8 @@ class LogManager:
         target = self._rename(
             topic_partition, log, stray_directory_name(topic_partition, self.resources.new_name_suffix())
         )
-        log.forget("the log belongs to an earlier topic of this name")
-        logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
+        log.forget(f"the log was moved aside: {reason}")
+        logger.warning("%s is not served any more, but kept as %s: %s", log.directory, target, reason)
 
     def _rename(self, topic_partition: TopicPartition, log: UnifiedLog | None, name: str) -> str:
         """Drop an open or closed log by renaming its directory; return the new path."""
@@ -457,7 +474,9 @@ class LogManager:
     def _load_directory(self, directory: str) -> None:
         file_system = self.resources.file_system
         try:
-            is_clean = take_clean_shutdown(file_system, directory)
+            mark = take_clean_shutdown(file_system, directory)
+            if mark is not None:
+                self._clean_marks[directory] = mark
             entries = file_system.list_directory(directory)
         except OSError as error:
             raise LogDirectoryError(f"cannot read log directory {directory}: {error_text(error)}") from error
@@ -473,9 +492,9 @@ class LogManager:
             if is_delete_directory(entry.name):
                 self.resources.deletions.add(path, 0, is_directory=True)
             elif topic_partition := parse_partition_directory_name(entry.name):
-                self._load_log(path, topic_partition, found, is_clean=is_clean)
+                self._load_log(path, topic_partition, found, is_clean=mark is not None)
             elif topic_partition := parse_future_directory_name(entry.name):
-                self._load_future(path, topic_partition, found, entry.modified_ms, is_clean=is_clean)
+                self._load_future(path, topic_partition, found, entry.modified_ms, is_clean=mark is not None)
         logs: Iterator[tuple[TopicPartition, UnifiedLog | _ClosedLog]] = chain(
             self._logs.items(), self._closed.items(), self.futures.logs().items()
         )

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
+from kalda.storage.errors import CorruptCheckpointError, NewerFormatError
 from kalda.storage.file_names import MISSING_OFFSETS_FILE
 
 
@@ -59,8 +60,14 @@ class MissingOffsets:
         return any(each.first <= first and end <= each.end for each in self.ranges)
 
     def load(self) -> None:
-        """Read the file; raises `CorruptCheckpointError`."""
-        self.ranges = _merged(parse_leader_epochs(self._file_system.read(self.path)))
+        """Read the file; raises `CorruptCheckpointError`, `NewerFormatError`."""
+        data = self._file_system.read(self.path)
+        if not data:
+            raise CorruptCheckpointError(f"{self.path} is empty")
+        try:
+            self.ranges = _merged(parse_leader_epochs(data))
+        except NewerFormatError as error:
+            raise error.at(self.path) from None
 
     def add(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Add missing offsets. Raises `OSError`, and then changes nothing."""

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from kalda.records.crc import crc32c
-from kalda.storage.errors import CorruptSnapshotError
+from kalda.storage.errors import CorruptSnapshotError, NewerFormatError
 from kalda.storage.producer_state_entry import BatchMetadata, ProducerStateEntry
 
 _VERSION: Final = 1
+_VERSION_MAX: Final = 99
+"""Above this a version is damaged, not newer."""
 _HEAD: Final = struct.Struct(">hIi")
 _CRC_POSITION: Final = 2
 _ENTRIES_POSITION: Final = 6
@@ -42,17 +44,25 @@ def format_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
 
 
 def parse_snapshot(data: bytes) -> list[ProducerStateEntry]:
-    """Read what `format_snapshot` or Kafka wrote; raises `CorruptSnapshotError`."""
+    """Read what `format_snapshot` or Kafka wrote.
+
+    A later version has the CRC at the same place: a snapshot without a CRC that holds is damaged.
+
+    Raises:
+        CorruptSnapshotError, NewerFormatError: it cannot be read.
+    """
     if len(data) < _HEAD.size:
         raise CorruptSnapshotError(
             f"producer snapshot has {len(data)} bytes; its head alone has {_HEAD.size}"
         )
     version, crc, count = _HEAD.unpack_from(data)
-    if version != _VERSION:
-        raise CorruptSnapshotError(f"producer snapshot has version {version}; expected {_VERSION}")
     computed = crc32c(memoryview(data)[_ENTRIES_POSITION:])
     if crc != computed:
         raise CorruptSnapshotError(f"producer snapshot has CRC {crc:#010x}, its bytes give {computed:#010x}")
+    if _VERSION < version <= _VERSION_MAX:
+        raise NewerFormatError("producer snapshot", version, f"version {_VERSION}")
+    if version != _VERSION:
+        raise CorruptSnapshotError(f"producer snapshot has version {version}; expected {_VERSION}")
     if len(data) != _HEAD.size + count * _ENTRY.size:
         raise CorruptSnapshotError(f"producer snapshot announces {count} entries in {len(data)} bytes")
     entries = []

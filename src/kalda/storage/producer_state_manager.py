@@ -35,6 +35,7 @@ from kalda.storage.errors import (
     CorruptSnapshotError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
+    NewerFormatError,
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
     UnknownProducerIdError,
@@ -373,6 +374,8 @@ class ProducerStateManager:
             offset = self._snapshots[-1]
             try:
                 entries = parse_snapshot(self._file_system.read(self._snapshot_path(offset)))
+            except NewerFormatError as error:
+                raise error.at(self._snapshot_path(offset)) from None
             except (OSError, CorruptSnapshotError) as error:
                 logger.warning(
                     "%s: producer snapshot %d dropped: %s", self._topic_partition, offset, error_text(error)

@@ -15,15 +15,16 @@ from types import TracebackType
 from typing import Final, Self
 
 from kalda.broker.process.config import small_cluster_settings
+from kalda.broker.process.faulty_links import COORDINATOR, Member
 from kalda.broker.server import BrokerServer
 from kalda.common import invariants
 from kalda.common.overriding import override
 from kalda.common.public import public
-from kalda.faults import Fault, FaultPlan
+from kalda.faults import BrokerEffect, Fault, FaultPlan
 from kalda.settings import BrokerConfig
 from kalda.testing.cluster_faults import ClusterFaults
-from kalda.testing.cluster_files import DiskFault
-from kalda.testing.cluster_network import COORDINATOR, Member, Network
+from kalda.testing.cluster_namespaces import ThreadBrokers
+from kalda.testing.cluster_network import Network
 from kalda.testing.cluster_threads import (
     BrokerThread,
     ClusterError,
@@ -137,7 +138,7 @@ class Cluster(ClientConfigs):
         self._members: Final[dict[Member, MemberThread]] = {}
         self._ports: Final[dict[int, int]] = {}
         self._zookeeper_port = 0
-        self._namespaces: Final = Namespaces(self._serving, self.controller_id)
+        self._namespaces: Final = Namespaces(ThreadBrokers(self._serving, self.controller_id))
 
     # Lifecycle.
 
@@ -383,7 +384,7 @@ class Cluster(ClientConfigs):
         Raises:
             ClusterError: it does not run.
         """
-        self._broker(broker_id).set_disk_fault(DiskFault.FULL)
+        self._broker(broker_id).set_disk_fault(BrokerEffect.FULL_DISK)
 
     def make_room(self, broker_id: int) -> None:
         """End the effect of `fill_disk`; the broker notices within a second or two.

@@ -13,16 +13,9 @@ from kalda.faults import BrokerEffect, BrokerFault, FaultPlan, LinkFault, Reques
 from kalda.faults.model import ALL
 from kalda.faults.state import FaultState, RequestFacts
 from kalda.runtime.system.random import SYSTEM_RANDOM
-from kalda.testing.cluster_files import DiskFault
 from kalda.testing.cluster_network import Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError
 from kalda.testing.planned_faults import FaultyCluster, PlannedFaults
-
-_DISK_FAULTS: Final = {
-    BrokerEffect.FULL_DISK: DiskFault.FULL,
-    BrokerEffect.FAILING_DISK: DiskFault.FAILING,
-    BrokerEffect.READ_ONLY_DISK: DiskFault.READ_ONLY,
-}
 
 
 class InProcessCluster(FaultyCluster, Protocol):
@@ -103,7 +96,7 @@ class ClusterFaults(PlannedFaults):
             return
         if fault.effect is not BrokerEffect.FULL_DISK:
             self.excused.add(broker_id)
-        thread.set_disk_fault(_DISK_FAULTS[fault.effect])
+        thread.set_disk_fault(fault.effect)
         self._add_undo(fault.for_ms, partial(thread.set_disk_fault, None))
 
     @override

@@ -13,8 +13,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from kalda.broker.process.faulty_links import Endpoint
 from kalda.broker.server import BrokerServer
 from kalda.common.public import public
+from kalda.faults import BrokerEffect
 from kalda.faults.state import Faults
 from kalda.runtime.clock import OffsetClock
 from kalda.runtime.system.background import EventLoopExecutor
@@ -22,8 +24,8 @@ from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.event_loop import new_event_loop
 from kalda.runtime.system.runtime import system_runtime
 from kalda.settings import BrokerConfig
-from kalda.testing.cluster_files import CrashableFileSystem, DiskFault
-from kalda.testing.cluster_network import Endpoint, Network
+from kalda.testing.cluster_files import CrashableFileSystem
+from kalda.testing.cluster_network import Network
 from kalda.testing.security import SecuredCluster
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.server.config import ZooKeeperConfig
@@ -250,7 +252,7 @@ class BrokerThread(MemberThread):
             coroutine.close()
             raise ClusterError(f"{self.name} has ended already") from None
 
-    def set_disk_fault(self, fault: DiskFault | None) -> None:
+    def set_disk_fault(self, fault: BrokerEffect | None) -> None:
         """Let calls for the log directories fail, or succeed again."""
         self._files.fault = fault
 

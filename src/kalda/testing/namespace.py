@@ -1,40 +1,34 @@
-"""Gives tests that share a cluster names of their own: `Namespace`, and `Namespaces`, all of one cluster."""
+"""Gives tests that share a cluster names of their own: `Namespace`, and `Namespaces`, all of one cluster.
+
+What differs between brokers in this process and brokers that are processes is in `cluster_namespaces` and
+`process_namespaces`.
+"""
 
 import itertools
 import logging
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self
 
-from kalda.broker.server import BrokerServer
 from kalda.cluster.schema import ListenerEndpoint
 from kalda.common.overriding import override
 from kalda.common.public import public_in
 from kalda.faults import Fault, FaultError, FaultPlan
-from kalda.testing.cluster_faults import SharedFaultState
-from kalda.testing.cluster_threads import BrokerThread, ClusterError
+from kalda.testing.cluster_threads import ClusterError
+from kalda.testing.process import KaldaProcessError
 from kalda.testing.security import ClientConfigs, SecuredCluster
 
 logger: Final = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _REMOVALS_MAX: Final = 64
 """Closed namespaces that wait until what they had is removed. The next `close` waits for a place."""
 
 _REMOVED_TOGETHER_MAX: Final = 16
 """Namespaces that are removed in one go, which takes hardly longer than one."""
-
-_CALL_SECONDS: Final = 10.0
-"""How long a broker's loop may take to open or close a listener."""
-
-_REMOVAL_SECONDS: Final = 60.0
 
 _END_SECONDS: Final = 5.0
 
@@ -88,21 +82,55 @@ class Namespace(ClientConfigs):
         return f"<Namespace {self._name} at {self.bootstrap}>"
 
 
+class NamespaceBrokers(Protocol):
+    """The brokers of a cluster as they open, close and remove namespaces.
+
+    Each method raises `ClusterError` or `KaldaProcessError` if a broker does not do it.
+    """
+
+    def serving(self) -> Collection[int]:
+        """Return the ids of the brokers that run and are not paused."""
+
+    def open(
+        self,
+        broker_ids: Collection[int],
+        name: str,
+        ports: Mapping[int, int],
+        plan: FaultPlan | None,
+        announced: Callable[[int, ListenerEndpoint], ListenerEndpoint] | None,
+    ) -> dict[int, ListenerEndpoint]:
+        """Open a namespace on brokers and return its endpoints by id; a port is free unless given.
+
+        With `announced` each broker returns its own address to clients at once, as that function changes it.
+        """
+
+    def announce(self, name: str, endpoints: Mapping[int, ListenerEndpoint]) -> None:
+        """Have all brokers return these addresses to clients of the namespace."""
+
+    def close(self, broker_ids: Collection[int], names: Collection[str]) -> None:
+        """Close the listeners of namespaces on brokers."""
+
+    def open_names(self, broker_id: int) -> Collection[str]:
+        """Return the namespaces that are open on a broker."""
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove what closed namespaces had."""
+
+    def forget(self, name: str) -> None:
+        """Drop what is kept for a closed namespace."""
+
+
 class Namespaces:
     """The namespaces of one cluster; safe to use from any thread."""
 
-    def __init__(
-        self, serving: Callable[[], Mapping[int, BrokerThread]], controller_id: Callable[[], int]
-    ) -> None:
-        """`serving` returns the brokers that run and are not paused, by id."""
-        self._serving: Final = serving
-        self._controller_id: Final = controller_id
+    def __init__(self, brokers: NamespaceBrokers) -> None:
+        self._brokers: Final = brokers
         self._lock: Final = threading.Lock()
         """Held while listeners are opened or closed, so that all brokers announce the same addresses."""
         self._numbers: Final = itertools.count(1)
         self._open: Final[dict[str, dict[int, ListenerEndpoint]]] = {}
         """By name, the endpoint of each broker, those that are down included."""
-        self._faults: Final[dict[str, SharedFaultState]] = {}
+        self._plans: Final[dict[str, FaultPlan]] = {}
         """By name, the faults of requests of those namespaces that have some."""
         self.advertise: Callable[[int, ListenerEndpoint], ListenerEndpoint] = lambda _, endpoint: endpoint
         """Returns the address that clients get for a broker's endpoint; a test may put a proxy between."""
@@ -131,18 +159,17 @@ class Namespaces:
                 name = next(str(each) for each in self._numbers if str(each) not in self._open)
             if name in self._open:
                 raise ValueError(f"namespace {name!r} is open already")
-            serving = self._serving()
+            serving = self._brokers.serving()
             if not serving:
                 raise ClusterError("no broker serves, so no namespace can be opened")
             self._open[name] = {}
             if plan is not None and plan.request_faults:
-                self._faults[name] = SharedFaultState(plan)
+                self._plans[name] = plan
             try:
                 self._open_on(serving, name)
             except BaseException:
                 self._close_on(serving, name)
-                del self._open[name]
-                self._faults.pop(name, None)
+                self._forget(name)
                 raise
             endpoints = self._open[name]
 
@@ -158,9 +185,8 @@ class Namespaces:
         with self._lock:
             if name not in self._open or self._is_ended:
                 return
-            self._close_on(self._serving(), name)
-            del self._open[name]
-            self._faults.pop(name, None)
+            self._close_on(self._brokers.serving(), name)
+            self._forget(name)
             if self._remover is None:
                 self._remover = threading.Thread(
                     target=self._remove_closed, name="kalda-namespaces", daemon=True
@@ -175,14 +201,14 @@ class Namespaces:
             ClusterError: a port could not be opened.
         """
         with self._lock:
-            thread = self._serving().get(broker_id)
-            if thread is None:
+            if broker_id not in self._brokers.serving():
                 return
-            for name in set(thread.server.namespaces.names) - self._open.keys():
-                self._close_on({broker_id: thread}, name)
+            known = set(self._brokers.open_names(broker_id))
+            for name in known - self._open.keys():
+                self._close_on([broker_id], name)
             for name in self._open:
-                if name not in thread.server.namespaces.names:
-                    self._open_on({broker_id: thread}, name)
+                if name not in known:
+                    self._open_on([broker_id], name)
                 else:
                     self._announce(name)
 
@@ -195,7 +221,7 @@ class Namespaces:
         with self._lock:
             self._is_ended = True
             self._open.clear()
-            self._faults.clear()
+            self._plans.clear()
             remover, self._remover = self._remover, None
         if remover is None:
             return
@@ -208,21 +234,13 @@ class Namespaces:
 
     # Listeners.
 
-    def _open_on(self, threads: Mapping[int, BrokerThread], name: str) -> None:
-        known, faults = self._open[name], self._faults.get(name)
-
-        async def open_one(server: BrokerServer) -> ListenerEndpoint:
-            broker_id = server.services.broker_id
-            port = known[broker_id].port if broker_id in known else 0
-            outer = [] if faults is None else [server.fault_filter(faults)]
-            endpoint = await server.namespaces.open(name, port, outer=outer)
-            if is_alone:
-                server.namespaces.announce(name, {broker_id: self.advertise(broker_id, endpoint)})
-            return endpoint
-
+    def _open_on(self, broker_ids: Collection[int], name: str) -> None:
+        known = self._open[name]
         # One broker alone has all there is to announce.
-        is_alone = not known and len(threads) == 1
-        known.update(_on_each(threads, open_one, _CALL_SECONDS))
+        is_alone = not known and len(broker_ids) == 1
+        ports = {broker_id: each.port for broker_id, each in known.items()}
+        announced = self.advertise if is_alone else None
+        known.update(self._brokers.open(broker_ids, name, ports, self._plans.get(name), announced))
         if not is_alone:
             self._announce(name)
 
@@ -230,22 +248,19 @@ class Namespaces:
         endpoints = {
             broker_id: self.advertise(broker_id, each) for broker_id, each in self._open[name].items()
         }
+        self._brokers.announce(name, endpoints)
 
-        async def announce(server: BrokerServer) -> None:
-            if name in server.namespaces.names:
-                server.namespaces.announce(name, endpoints)
-
-        _on_each(self._serving(), announce, _CALL_SECONDS)
-
-    def _close_on(self, threads: Mapping[int, BrokerThread], name: str) -> None:
-        async def close_one(server: BrokerServer) -> None:
-            server.namespaces.close(name)
-
+    def _close_on(self, broker_ids: Collection[int], name: str) -> None:
         try:
-            _on_each(threads, close_one, _CALL_SECONDS)
-        except ClusterError as error:
+            self._brokers.close(broker_ids, [name])
+        except (ClusterError, KaldaProcessError) as error:
             # A broker that goes down meanwhile has closed its listeners.
             logger.info("closing namespace %s: %s", name, error)
+
+    def _forget(self, name: str) -> None:
+        del self._open[name]
+        self._plans.pop(name, None)
+        self._brokers.forget(name)
 
     # Removal.
 
@@ -259,7 +274,7 @@ class Namespaces:
             closed = [name for name in names if name is not None]
             try:
                 if closed and not self._is_ended:
-                    self._remove(closed)
+                    self._brokers.remove(closed)
             except Exception:
                 if not self._is_ended:
                     logger.exception("what the namespaces %s had stays in the cluster", ", ".join(closed))
@@ -268,41 +283,3 @@ class Namespaces:
                     self._removals.task_done()
             if None in names:
                 return
-
-    def _remove(self, names: list[str]) -> None:
-        _on_each(
-            self._serving(),
-            lambda server: server.namespaces.remove_coordinated(names),
-            _REMOVAL_SECONDS,
-        )
-        controller_id = self._controller_id()
-        thread = self._serving()[controller_id]
-        _on_each(
-            {controller_id: thread}, lambda server: server.namespaces.remove_shared(names), _REMOVAL_SECONDS
-        )
-
-
-def _on_each(
-    threads: Mapping[int, BrokerThread], call: Callable[[BrokerServer], Awaitable[T]], timeout_seconds: float
-) -> dict[int, T]:
-    """Call a function with each broker, on the broker's own loop, at the same time; return the results by id.
-
-    Raises:
-        ClusterError: a call failed or did not end in time; the message says why.
-    """
-    futures: dict[int, Future[T]] = {broker_id: thread.submit(call) for broker_id, thread in threads.items()}
-    results = {}
-    failures = []
-    for broker_id, future in futures.items():
-        try:
-            results[broker_id] = future.result(timeout_seconds)
-        except FutureTimeoutError:
-            future.cancel()
-            failures.append(f"broker {broker_id} did not answer within {timeout_seconds:g} s")
-        except ValueError:
-            raise
-        except Exception as error:
-            failures.append(f"broker {broker_id}: {error!r}")
-    if failures:
-        raise ClusterError(f"namespaces: {'; '.join(failures)}")
-    return results

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
 from kalda.faults.model import COORDINATOR
+from kalda.net.client.client_errors import ClientError
 from kalda.testing.cluster_threads import ClusterError
 from kalda.testing.process import KaldaProcessError
 
@@ -79,10 +80,11 @@ class PlannedFaults:
         """End the plan in force."""
         with self._lock:
             self.close()
-            self._end_requests()
             undo, self._undo[:] = list(self._undo), []
             for each in reversed(undo):
                 each()
+            # A broker that was paused can be asked now.
+            self._end_requests()
 
     def close(self) -> None:
         """Begin and end no further fault by itself."""
@@ -140,7 +142,7 @@ class PlannedFaults:
                 self._timers.remove(timer)
                 try:
                     call()
-                except (ClusterError, KaldaProcessError) as error:
+                except (ClusterError, KaldaProcessError, ClientError) as error:
                     logger.warning("a fault could not begin or end: %s", error)
 
         timer = threading.Timer(milliseconds / 1000, fire)

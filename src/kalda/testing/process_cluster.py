@@ -17,6 +17,7 @@ from kalda.clients.admin.admin import Admin
 from kalda.common.overriding import override
 from kalda.common.public import public, public_in
 from kalda.faults import Fault, FaultPlan
+from kalda.testing.namespace import Namespace, Namespaces
 from kalda.testing.process import (
     CommandProcess,
     KaldaProcessError,
@@ -24,6 +25,7 @@ from kalda.testing.process import (
     setting_arguments,
 )
 from kalda.testing.process_faults import ProcessFaults
+from kalda.testing.process_namespaces import NamespaceAdmin, ProcessBrokers
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
@@ -210,6 +212,8 @@ class ProcessCluster(ClientConfigs):
             for broker_id, port in enumerate(ports)
         ]
         self._faults: Final = ProcessFaults(self, list(self._brokers), self._open_admin)
+        self._namespace_brokers: Final = ProcessBrokers(self._brokers, self._open_namespace_admin)
+        self._namespaces: Final = Namespaces(self._namespace_brokers)
         self.start_seconds = 0.0
         """How long the first start of all took."""
 
@@ -282,9 +286,40 @@ class ProcessCluster(ClientConfigs):
             raise KaldaProcessError(f"there is no broker {broker_id}, only 0 to {len(self._brokers) - 1}")
         return self._brokers[broker_id]
 
+    def namespace(
+        self,
+        name: str | None = None,
+        *,
+        faults: "str | Fault | FaultPlan | Iterable[str | Fault] | None" = None,
+    ) -> Namespace:
+        """Open a namespace: names of its own for a test that shares the cluster with others.
+
+        It needs the setting ``kalda.namespaces.api.enable=true``.
+
+        Args:
+            name: 1 to 32 letters of ASCII and digits; without it the namespace gets a number.
+            faults: Faults of the requests of its clients alone, as `apply_faults` takes them. Each broker
+                counts the requests that it gets.
+
+        Raises:
+            FaultError: a fault is not valid, or one of brokers or links (a `ValueError`).
+            ValueError: a namespace with this name is open.
+            ClusterError: no broker runs.
+            KaldaProcessError: the brokers do not have the setting.
+            ClientError: a broker refused the name, or could not open a port.
+        """
+        plan = None if faults is None else FaultPlan.parse(faults)
+        return self._namespaces.open(name, self.secured, plan)
+
+    def wait_namespaces_removed(self) -> None:
+        """Return when everything that closed namespaces had was removed from the cluster."""
+        self._namespaces.wait_removed()
+
     def start(self, broker_id: int) -> None:
         """Start a broker that is down and return when it serves."""
         self.broker(broker_id).start()
+        self._namespaces.restore(broker_id)
+        self._faults.started(broker_id)
 
     def stop(self, broker_id: int, timeout_seconds: float = 30.0) -> None:
         """Shut a broker down (SIGTERM) and wait for exit code 0."""
@@ -324,11 +359,12 @@ class ProcessCluster(ClientConfigs):
     def apply_faults(self, plan: "str | Fault | FaultPlan | Iterable[str | Fault]") -> None:
         """Put a plan of faults in force, in place of an earlier one.
 
-        Processes can be killed, stopped and paused. Faults of requests and jumps of clocks need the setting
-        ``kalda.faults.api.enable=true``; each broker counts the requests that it gets.
+        Processes are killed, stopped and paused by signals. All other faults are the brokers' own, and need
+        the setting ``kalda.faults.api.enable=true``; each broker counts the requests that it gets. A broker
+        that `start` starts gets the plan as well.
 
         Raises:
-            FaultError: the plan is not valid, or has faults that processes cannot have.
+            FaultError: the plan is not valid, or needs that setting.
             KaldaProcessError: a broker is not in the state that a fault needs.
             ClientError: a broker did not take the plan.
         """
@@ -372,8 +408,14 @@ class ProcessCluster(ClientConfigs):
             return Admin(bootstrap_servers=self.bootstrap)
         return Admin.from_config(self.client_config())
 
+    def _open_namespace_admin(self) -> NamespaceAdmin:
+        config = {"bootstrap.servers": self.bootstrap} if self.secured is None else self.client_config()
+        return NamespaceAdmin.from_config(config)
+
     def _kill_all(self) -> None:
         self._faults.close()
+        self._namespaces.end()
+        self._namespace_brokers.end()
         for process in (*self._brokers, self._coordinator):
             if process is not None and process.is_running:
                 process.kill()

@@ -1,7 +1,7 @@
 """Carries out a plan of faults in a cluster of processes: `ProcessFaults`.
 
-Brokers and the coordination server get signals. Faults of requests and jumps of clocks are those of the
-brokers themselves, which take them where ``kalda.faults.api.enable`` is set.
+Brokers and the coordination server get signals. The brokers carry out all other faults themselves, where
+``kalda.faults.api.enable`` is set.
 """
 
 from collections.abc import Callable
@@ -9,10 +9,11 @@ from typing import Final
 
 from kalda.clients.admin.admin import Admin
 from kalda.common.overriding import override
-from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, RequestFault
+from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
 from kalda.faults.model import ALL
+from kalda.net.client.client_errors import UnsupportedApiError
 from kalda.testing.planned_faults import FaultyCluster, PlannedFaults
-from kalda.testing.process import CommandProcess
+from kalda.testing.process import CommandProcess, KaldaProcessError
 
 _SIGNALLED: Final = (BrokerEffect.KILL, BrokerEffect.STOP, BrokerEffect.PAUSE)
 
@@ -30,47 +31,66 @@ class ProcessFaults(PlannedFaults):
         super().__init__(cluster)
         self._processes: Final = brokers
         self._open_admin: Final = open_admin
-        self._has_plan = False
+        self._own = FaultPlan()
+        """What the brokers carry out themselves."""
 
     @override
     def _check(self, plan: FaultPlan) -> None:
         super()._check(plan)
-        for fault in plan.faults:
-            text = str(FaultPlan((fault,)))
-            if isinstance(fault, RequestFault):
-                continue
-            if not isinstance(fault, BrokerFault) or fault.effect not in (
-                *_SIGNALLED,
-                BrokerEffect.CLOCK_JUMP,
-            ):
-                raise FaultError(f"{text}: processes cannot have this fault; kalda.testing.Cluster can")
-            if fault.effect in _SIGNALLED and fault.broker != ALL and fault.leader_of is not None:
-                raise FaultError(f"{text}: name a broker of processes by its id, or all of them")
+        for fault in plan.broker_faults:
+            if isinstance(fault.broker, int) and fault.broker >= len(self._processes):
+                last = len(self._processes) - 1
+                raise KaldaProcessError(
+                    f"{FaultPlan((fault,))}: there is no broker {fault.broker}, only 0 to {last}"
+                )
 
     @override
     def _begin_requests(self, plan: FaultPlan) -> None:
         own = FaultPlan(tuple(each for each in plan.faults if not _is_signalled(each)))
         if own.faults:
-            with self._open_admin() as admin:
-                admin.alter_faults(str(own))
-            self._has_plan = True
+            self._own = own
+            self._put(str(own))
 
     @override
     def _end_requests(self) -> None:
-        if self._has_plan:
-            self._has_plan = False
-            running = [number for number, each in enumerate(self._processes) if each.is_running]
-            with self._open_admin() as admin:
-                admin.alter_faults("", running)
+        if self._own.faults:
+            self._own = FaultPlan()
+            self._put("")
+
+    def started(self, broker_id: int) -> None:
+        """Put the plan in force on a broker that was started again; its times count from then."""
+        with self._lock:
+            if self._own.faults:
+                self._put(str(self._own), [broker_id])
+
+    def _put(self, plan: str, broker_ids: list[int] | None = None) -> None:
+        if broker_ids is None:
+            broker_ids = [number for number, each in enumerate(self._processes) if each.is_running]
+        if not broker_ids:
+            return
+        with self._open_admin() as admin:
+            found = admin.alter_faults(plan, broker_ids, outcomes=True)
+        for broker_id, error in found.errors.items():
+            if isinstance(error, UnsupportedApiError):
+                raise FaultError(
+                    f"{plan}: brokers that are processes need the setting kalda.faults.api.enable=true"
+                ) from error
+            # A fault of its disk may have ended it.
+            if self._processes[broker_id].is_running:
+                raise error
 
     def applied(self) -> list[int]:
         """Return to how many requests each fault applied, on all brokers together."""
-        if not self._has_plan:
+        if not self._own.request_faults:
             return []
         with self._open_admin() as admin:
             found = admin.describe_faults(outcomes=True)
         counts = [each.applied for each in found.results.values()]
         return [sum(each) for each in zip(*counts, strict=True)]
+
+    @override
+    def _begin_link(self, fault: LinkFault) -> None:
+        """Do nothing: the brokers have the fault in their own plans."""
 
     @override
     def _begin_machine(self, fault: BrokerFault, broker_id: int) -> None:
@@ -88,10 +108,22 @@ class ProcessFaults(PlannedFaults):
         if fault.broker == ALL:
             return [number for number, each in enumerate(self._processes) if each.is_running]
         if fault.effect not in _SIGNALLED:
+            # Each broker decides for itself whether it is meant.
             return []
         with self._open_admin() as admin:
-            controller = admin.describe_cluster().controller
-        return [] if controller is None else [controller.id]
+            if fault.leader_of is None:
+                controller = admin.describe_cluster().controller
+                return [] if controller is None else [controller.id]
+            topic, partition = fault.leader_of
+            partitions = admin.describe_topics([topic])[topic].partitions
+        leaders = [
+            each.leader_id for each in partitions if each.partition == partition and each.leader_id >= 0
+        ]
+        if not leaders:
+            raise KaldaProcessError(
+                f"no running broker leads {topic}-{partition}, so that no fault can begin there"
+            )
+        return leaders
 
 
 def _is_signalled(fault: object) -> bool:

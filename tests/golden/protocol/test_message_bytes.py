@@ -22,6 +22,7 @@ from kalda.protocol.messages import (
     acquire_read_lease,
     allocate_producer_ids,
     alter_faults,
+    alter_namespaces,
     alter_partition,
     api_versions,
     consumer_group_records,
@@ -233,6 +234,26 @@ GOLDEN = (
         alter_faults.AlterFaultsResponse(error_code=42, error_message="no", plan="", applied=[3]),
         0,
         ("002a 03 6e6f 01 02 0000000000000003 00",),
+    ),
+    Golden(
+        alter_namespaces.AlterNamespacesRequest(
+            operation=1,
+            names=["a"],
+            port=2,
+            faults=None,
+            endpoints=[
+                alter_namespaces.NamespaceEndpoint(
+                    broker_id=1, listener="L", host="h", port=9, security_protocol="SSL"
+                )
+            ],
+        ),
+        0,
+        ("01 02 02 61 00000002 00 02 00000001 02 4c 02 68 00000009 04 53534c 00", "00"),
+    ),
+    Golden(
+        alter_namespaces.AlterNamespacesResponse(error_code=42, error_message="no", endpoint=[], names=["a"]),
+        0,
+        ("002a 03 6e6f 01 02 02 61 00",),
     ),
     Golden(
         release_read_lease.ReleaseReadLeaseRequest(

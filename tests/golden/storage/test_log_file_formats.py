@@ -155,7 +155,7 @@ def test_leader_epoch_checkpoint() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"0\n", b"1\n0\n", b"x\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na b c\n", b"\xff\n0\n"],
+    [b"", b"0\n", b"-1\n0\n", b"x\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na b c\n", b"\xff\n0\n"],
 )
 def test_harmed_checkpoints_are_recognised(text: bytes) -> None:
     with pytest.raises(CorruptCheckpointError):
@@ -168,7 +168,7 @@ def test_partition_metadata() -> None:
     assert topic_id == parse_partition_metadata(b"version: 0\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA\n")
     for text in (
         b"",
-        b"version: 1\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA",
+        b"version: x\ntopic_id: lkBVMS3-QZ2HyoKzGK9wlA",
         b"version: 0",
         b"version: 0\ntopic_id: x",
     ):
@@ -183,7 +183,7 @@ def test_meta_properties() -> None:
     assert properties == parse_meta_properties(b"#Fri Nov 01 10:00:00 UTC 2024\n" + text)
     kraft = parse_meta_properties(b"node.id=1\nversion=1\ncluster.id=abc\ndirectory.id=d\n")
     assert MetaProperties("abc", 1, "d") == kraft
-    for bad in (b"", b"version=2\nbroker.id=1\n", b"version=0\n", b"version=0\nbroker.id=x\n"):
+    for bad in (b"", b"version=-1\nbroker.id=1\n", b"version=0\n", b"version=0\nbroker.id=x\n"):
         with pytest.raises(CorruptCheckpointError):
             parse_meta_properties(bad)
 

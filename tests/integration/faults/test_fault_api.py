@@ -47,8 +47,10 @@ def test_plan_is_in_force_from_the_start_and_replaced_at_run_time(process: Kalda
     ("plan", "expected"),
     [
         ("produc:drop", "the target 'produc' is no API"),
-        ("disk:full@0", "disk:full@0: a broker cannot do this to itself"),
-        ("link:cut@0-1", "link:cut@0-1: a broker cannot do this to itself"),
+        ("broker:power@0", "broker:power@0: only `kalda simulate` has the fault broker:power"),
+        ("broker:kill@coordinator", "a broker is not the coordination server"),
+        ("session:expire@0", "the coordination server is in the broker's own process"),
+        ("link:cut@0-coordinator", "the coordination server is in the broker's own process"),
         ("broker:kill@0,for=1s", "a broker that has ended cannot start itself"),
     ],
 )
@@ -85,6 +87,35 @@ def test_broker_kills_itself(tmp_path: Path) -> None:
     finally:
         with pytest.raises(KaldaProcessError, match="exit code 1, not 0"):
             process.stop()
+
+
+def test_broker_pauses_itself(process: KaldaProcess) -> None:
+    """A process that is suspended cannot resume itself: another does."""
+    with kalda.Admin(bootstrap_servers=process.bootstrap) as admin:
+        admin.alter_faults("broker:pause@0,for=300ms; fetch:delay=1ms")
+        assert "broker:pause@0,for=300ms; fetch:delay=1ms" == admin.describe_faults()[0].plan
+        admin.alter_faults("")
+
+
+def test_disk_of_a_single_broker_is_full_for_a_while(process: KaldaProcess) -> None:
+    """The coordination server of the same process has its own files."""
+    with kalda.Admin(bootstrap_servers=process.bootstrap) as admin:
+        admin.create_topics([kalda.NewTopic("full", 1, 1)])
+        admin.alter_faults("disk:full@0,for=500ms")
+        with kalda.Producer(bootstrap_servers=process.bootstrap) as producer:
+            producer.send("full", value=b"x").result(60)
+
+
+def test_links_and_sessions_have_faults_from_the_start(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yml"
+    plan.write_text("faults: ['link:delay=1ms@0-1', 'session:expire@1']", "utf-8")
+    process = KaldaProcess(tmp_path / "data", brokers=2, options=["--faults", str(plan)])
+    with process:
+        for _ in range(1200):
+            if "has expired" in process.log():
+                break
+            threading.Event().wait(0.05)
+        assert "has expired" in process.log()
 
 
 def test_start_with_a_wrong_plan_fails_with_the_reason(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.handlers import HANDLERS, advertised_versions, api_versions
 from kalda.broker.requests.handlers.api_versions import SOFTWARE_CHARACTERS_MAX
 from kalda.broker.requests.listener_releases import ListenerReleases
+from kalda.cluster.registered_brokers import RegisteredBrokers
 from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
@@ -23,8 +24,8 @@ def ask(
 
 
 def respond(request: ApiVersionsRequest, asked: RequestContext) -> ApiVersionsResponse:
-    features = Features(cast("Any", None), seeded())
-    features.levels, features.epoch = {"transaction.version": 2}, 5
+    features = Features(cast("Any", None), seeded(), RegisteredBrokers(cast("Any", None)))
+    features.finalized, features.epoch = {"transaction.version": 2}, 5
     response = api_versions.handle(
         ListenerReleases({}), advertised_versions(), "of-this", 3, features, request, asked
     )

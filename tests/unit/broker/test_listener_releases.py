@@ -9,6 +9,7 @@ from kalda.broker.metadata.features import Features
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.handlers import advertised_versions, api_versions
 from kalda.broker.requests.listener_releases import ListenerReleases
+from kalda.cluster.registered_brokers import RegisteredBrokers
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_def import ConfigError
 from kalda.common.errors import ErrorCode
@@ -45,8 +46,8 @@ class Broker:
     ) -> tuple[ApiVersionsResponse | None, int]:
         """Return the response to ApiVersions and the version that it is written in."""
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
-        features = Features(cast("Any", None), seeded())
-        features.levels = {"transaction.version": 2}
+        features = Features(cast("Any", None), seeded(), RegisteredBrokers(cast("Any", None)))
+        features.finalized = {"transaction.version": 2}
         parts = self.releases, advertised_versions(), "cluster", 0, features
         context = RequestContext(cast("Connection", connection), cast("Any", None), version, 1, None, 0.0)
         return api_versions.handle(*parts, request, context), context.api_version

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,6 +10,7 @@ from kalda.cluster import notifications, paths, schema
 from kalda.cluster.cluster_store import BrokerIdInUseError, ClusterStore, NewTopic
 from kalda.cluster.config_changes import ConfigChange
 from kalda.cluster.controller_store import ControllerMovedError, ControllerStore, elect
+from kalda.cluster.layout import ATTEMPTS_MAX, ensure_paths
 from kalda.cluster.schema import (
     BrokerInfo,
     ListenerEndpoint,
@@ -18,8 +20,14 @@ from kalda.cluster.schema import (
 )
 from kalda.common.types import TopicPartition
 from kalda.runtime.clock import ManualClock
-from kalda.zookeeper.errors import BadVersionError, NodeExistsError, StorageError
-from kalda.zookeeper.port import Create
+from kalda.zookeeper.errors import (
+    BadVersionError,
+    ConnectionLossError,
+    NodeExistsError,
+    StorageError,
+    ZooKeeperError,
+)
+from kalda.zookeeper.port import Create, Operation, OperationResult
 from kalda.zookeeper.server.embedded import EmbeddedClient
 from tests.runtimes import seeded
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
@@ -59,6 +67,31 @@ async def test_layout_is_kafkas_and_making_it_twice_changes_nothing() -> None:
         "users",
     ] == await cluster.zookeeper.children("/config")
     assert [] == await cluster.topics()
+
+
+@pytest.mark.parametrize("losses", [1, ATTEMPTS_MAX])
+async def test_layout_is_made_although_connections_are_lost(
+    losses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker starts on a busy machine, as Kafka's does; it does not start if the server stays down."""
+    zookeeper = await InMemoryZooKeeper().connect()
+    multi_many, left = zookeeper.multi_many, losses
+
+    async def lossy(
+        transactions: Sequence[Sequence[Operation]],
+    ) -> list[list[OperationResult] | ZooKeeperError]:
+        nonlocal left
+        done = await multi_many(transactions)
+        left -= 1
+        return [ConnectionLossError("lost")] if left >= 0 else done
+
+    monkeypatch.setattr(zookeeper, "multi_many", lossy)
+    if losses < ATTEMPTS_MAX:
+        await ensure_paths(zookeeper, ["/a/b"])
+        assert ["b"] == await zookeeper.children("/a")
+    else:
+        with pytest.raises(ConnectionLossError):
+            await ensure_paths(zookeeper, ["/a/b"])
 
 
 async def test_cluster_id_is_made_once() -> None:
@@ -475,3 +508,16 @@ async def test_znode_with_nonsense_is_named_and_left_out(caplog: pytest.LogCaptu
     assert "the configuration of topics/bad is not JSON" in caplog.text
     with pytest.raises(schema.SchemaError, match="the configuration of topics/bad is not JSON"):
         await cluster.config("topics", "bad")
+
+
+async def test_a_registration_of_a_newer_release_is_refused_with_its_path() -> None:
+    """A broker reads them before it starts: one that cannot would take a live broker for a dead one."""
+    server = InMemoryZooKeeper()
+    zookeeper = await server.connect()
+    store = ClusterStore(zookeeper, ManualClock(), seeded())
+    await store.ensure_layout()
+    await zookeeper.create("/brokers/ids/1", b"nonsense")
+    await store.check_registrations()
+    await zookeeper.create("/brokers/ids/3", b'{"version":6,"endpoints":[]}')
+    with pytest.raises(schema.NewerSchemaError, match=r"^/brokers/ids/3: .* version 6, .* up to version 5"):
+        await store.check_registrations()

@@ -294,3 +294,58 @@ def test_a_value_of_a_wrong_type_is_named_however_deep_it_is() -> None:
             schema.decode_config(
                 "topics", "t", b'{"version":1,"config":{"a":' + b"[" * depth + b"]" * depth + b"}}"
             )
+
+
+def raised(data: bytes) -> bytes:
+    """Return a znode with the next version after the one that is written."""
+    value = json.loads(data)
+    value["version"] = type(value["version"])(int(value["version"]) + 1)
+    return json.dumps(value).encode()
+
+
+PARTITIONS = [PARTITION]
+WRITTEN: dict[schema.Kind, tuple[bytes, Callable[[bytes], object]]] = {
+    schema.Kind.BROKER: (
+        schema.encode_broker(BrokerInfo(1, (ListenerEndpoint("PLAINTEXT", "h", 1),))),
+        lambda data: schema.decode_broker(1, data),
+    ),
+    schema.Kind.TOPIC: (
+        schema.encode_topic(TopicAssignment("t", TOPIC_ID, {0: ReplicaAssignment((1,))})),
+        lambda data: schema.decode_topic("t", data),
+    ),
+    schema.Kind.PARTITION_STATE: (
+        schema.encode_partition_state(PartitionState(1, 0, (1,), 1)),
+        lambda data: schema.decode_partition_state(PARTITION, data, 0),
+    ),
+    schema.Kind.CONTROLLER: (schema.encode_controller(1, 2), schema.decode_controller),
+    schema.Kind.CONFIG: (schema.encode_config({}), lambda data: schema.decode_config("topics", "t", data)),
+    schema.Kind.CONFIG_CHANGE: (schema.encode_config_change("topics", "t"), schema.decode_config_change),
+    schema.Kind.ISR_CHANGE: (schema.encode_isr_change(PARTITIONS), schema.decode_isr_change),
+    schema.Kind.PREFERRED_ELECTION: (
+        schema.encode_preferred_election(PARTITIONS),
+        schema.decode_preferred_election,
+    ),
+    schema.Kind.REASSIGNMENT: (schema.encode_reassignment({PARTITION: (1,)}), schema.decode_reassignment),
+    schema.Kind.LOG_DIR_EVENT: (schema.encode_log_dir_event(1), schema.decode_log_dir_event),
+    schema.Kind.PRODUCER_ID_BLOCK: (
+        schema.encode_producer_id_block(ProducerIdBlock(1, 0, 999)),
+        schema.decode_producer_id_block,
+    ),
+    schema.Kind.CLUSTER_ID: (schema.encode_cluster_id("x"), schema.decode_cluster_id),
+}
+
+
+@pytest.mark.parametrize("kind", schema.Kind)
+def test_a_znode_of_a_newer_version_is_refused(kind: schema.Kind) -> None:
+    """A newer release writes one only when every broker reads it; then this one has missed a feature."""
+    data, decode = WRITTEN[kind]
+    decode(data)
+    newest = schema.VERSIONS[kind]
+    with pytest.raises(schema.NewerSchemaError, match=f"has version {newest + 1}, .* to version {newest}: a"):
+        decode(raised(data))
+
+
+@pytest.mark.parametrize("kind", schema.Kind)
+def test_a_field_that_a_newer_release_adds_is_ignored(kind: schema.Kind) -> None:
+    data, decode = WRITTEN[kind]
+    assert decode(data) == decode(json.dumps({**json.loads(data), "later": {"x": [1]}}).encode())

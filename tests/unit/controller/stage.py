@@ -110,7 +110,14 @@ class FlakyLink:
 class Node:
     """One broker: its session, its cluster operations, its driver."""
 
-    def __init__(self, broker_id: int, cluster: ClusterStore, session: EmbeddedClient, ear: Brokers) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        cluster: ClusterStore,
+        session: EmbeddedClient,
+        ear: Brokers,
+        is_eligible: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.id = broker_id
         self.cluster = cluster
         self.session = session
@@ -120,6 +127,7 @@ class Node:
             ClusterStore(cast("ZooKeeperClient", self.link), ManualClock(), seeded()),
             ear,
             ManualClock(),
+            is_eligible=is_eligible,
         )
         self.task = asyncio.create_task(self.driver.run(), name=f"controller-{broker_id}")
 
@@ -141,12 +149,12 @@ class Stage:
         """The watches that the coordination server keeps."""
         return len(self.zookeeper.server.server._watches)
 
-    async def start(self, broker_id: int) -> Node:
+    async def start(self, broker_id: int, *, is_eligible: Callable[[], bool] = lambda: True) -> Node:
         session = await self.zookeeper.connect()
         cluster = ClusterStore(session, self.zookeeper.clock, seeded())
         await cluster.ensure_layout()
         await cluster.register_broker(registration(broker_id))
-        node = Node(broker_id, cluster, session, self.brokers)
+        node = Node(broker_id, cluster, session, self.brokers, is_eligible)
         self.nodes.append(node)
         await node.driver.wait_ready()
         return node

@@ -3,6 +3,7 @@
 import pytest
 
 from kalda.coordinator.coordinator_record import (
+    NewerRecordError,
     RecordTypes,
     decode_key,
     decode_value,
@@ -49,7 +50,9 @@ def test_keys_of_unknown_versions_are_skipped() -> None:
 def test_what_is_no_record_is_an_error() -> None:
     with pytest.raises(ProtocolError, match="1 bytes"):
         read_version(b"\x00")
-    with pytest.raises(ProtocolError, match="version 9, known are 0-4"):
+    with pytest.raises(ProtocolError, match="version 121, known are 0-4"):
+        decode_value(OffsetCommitValue, b"\x00\x79")
+    with pytest.raises(NewerRecordError, match=r"OffsetCommitValue of version 9, .* reads 0-4: a newer"):
         decode_value(OffsetCommitValue, b"\x00\x09")
     with pytest.raises(ProtocolError):
         decode_key(TYPES, b"\x00\x01\x00\x05g")

@@ -4,6 +4,7 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.runtime.coordinator_runtime import PartitionState
 from kalda.coordinator.transaction import transaction_log
 from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig
 from kalda.coordinator.transaction.transaction_metadata import (
@@ -241,6 +242,34 @@ def test_the_next_end_waits_while_the_transaction_before_is_prepared(commits: bo
     else:
         assert NONE is simulation.add(raised, A)
         assert NONE is simulation.end(raised, commit=True).code
+
+
+def test_a_version_that_is_not_finalized_writes_no_newer_records() -> None:
+    """Brokers to which the cluster goes back may not read them; only a finalized level says that all do."""
+    simulation = Simulation()
+    producer = simulation.begin().identity
+    coordinator = simulation.coordinator
+    assert NONE is simulation.now(coordinator.add_partitions("t", producer, [A], client_version=2)).code
+    ended = simulation.now(coordinator.end("t", producer, is_commit=True, client_version=2))
+    assert (NONE, producer) == (ended.code, ended.identity), "the epoch stays"
+    simulation.markers.write_all()
+    assert {0} == {metadata.client_version for _, metadata in simulation.written() if metadata is not None}
+
+
+def test_a_producer_ends_by_the_version_by_which_it_began_after_a_downgrade() -> None:
+    simulation = Simulation(version=2)
+    producer = open_transaction(simulation)
+    simulation.version = 0
+    coordinator = simulation.coordinator
+    raised = simulation.now(coordinator.end("t", producer, is_commit=True, client_version=2)).identity
+    assert Identity(producer.producer_id, producer.epoch + 1) == raised
+    simulation.markers.write_all()
+    # The answer was lost: the producer asks again.
+    again = simulation.now(coordinator.end("t", producer, is_commit=True, client_version=2))
+    assert (NONE, raised) == (again.code, again.identity)
+    begun = simulation.begin().identity
+    assert NONE is simulation.now(coordinator.add_partitions("t", begun, [A], client_version=2)).code
+    assert begun == simulation.now(coordinator.end("t", begun, is_commit=True, client_version=2)).identity
 
 
 def test_what_never_began_cannot_be_committed(simulation: Simulation) -> None:
@@ -577,7 +606,7 @@ def test_records_are_those_that_kafka_writes() -> None:
     ) == value.hex()  # fmt: skip
 
 
-def test_unknown_keys_are_skipped_and_broken_records_left_out() -> None:
+def test_unknown_keys_are_skipped_broken_records_left_out_and_newer_ones_refused() -> None:
     simulation = Simulation()
     simulation.log.add(
         PARTITION,
@@ -587,6 +616,10 @@ def test_unknown_keys_are_skipped_and_broken_records_left_out() -> None:
     )
     simulation.fail_over()
     assert "Empty" == simulation.title()
+    newer = CoordinatorRecord(b"\x00\x00\x00\x01u", b"\x00\x02")
+    simulation.log.add(PARTITION, newer)
+    simulation.fail_over()
+    assert {PARTITION: PartitionState.FAILED} == simulation.runtime.states()
     broken = bytes.fromhex("000000000000000003e800010000ea6009ffffffff" + "00" * 16)
     with pytest.raises(ProtocolError, match="known are 0 to 7"):
         transaction_log.decode(CoordinatorRecord(b"\x00\x00\x00\x01u", broken))

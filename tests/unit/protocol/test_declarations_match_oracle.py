@@ -40,6 +40,8 @@ NEWER_THAN_ANY_ORACLE = {
     ("AcquireReadLeaseResponse", 0),
     ("AlterFaultsRequest", 0),
     ("AlterFaultsResponse", 0),
+    ("AlterNamespacesRequest", 0),
+    ("AlterNamespacesResponse", 0),
     ("DeleteGroupsRequest", 3),
     ("DeleteGroupsResponse", 3),
     ("ReleaseReadLeaseRequest", 0),

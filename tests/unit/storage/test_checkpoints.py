@@ -20,7 +20,7 @@ def test_leader_epochs_that_were_cut_are_damaged() -> None:
     """(1, 4) would have the log of epoch 1 begin 413 records too early."""
     whole = format_leader_epochs(EPOCHS)
     assert EPOCHS == parse_leader_epochs(whole)
-    for size in range(len(whole)):
+    for size in range(1, len(whole)):
         with pytest.raises(CorruptCheckpointError):
             parse_leader_epochs(whole[:size])
 
@@ -28,6 +28,6 @@ def test_leader_epochs_that_were_cut_are_damaged() -> None:
 def test_offsets_that_were_cut_are_damaged() -> None:
     whole = format_offset_checkpoint_lines([offset_checkpoint_line(*each) for each in OFFSETS.items()])
     assert OFFSETS == parse_offset_checkpoint(whole)
-    for size in range(len(whole)):
+    for size in range(1, len(whole)):
         with pytest.raises(CorruptCheckpointError):
             parse_offset_checkpoint(whole[:size])

@@ -254,7 +254,7 @@ def test_a_log_of_an_earlier_topic_is_kept_but_never_opened_again(
 ) -> None:
     name = log_in(manager, A)
     manager.logs()[name].append_as_leader(memoryview(batch(b"old")), 0)
-    manager.set_aside(name)
+    manager.set_aside(name, "a reason")
     assert 0 == manager.get_or_create(name).log_end_offset
     strays = [path for path in files.directories if path.endswith("-stray")]
     assert 1 == len(strays)

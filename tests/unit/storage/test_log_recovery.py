@@ -1,5 +1,6 @@
 """What a start finds after a crash, and what it makes of it."""
 
+import logging
 import random
 import uuid
 
@@ -251,6 +252,23 @@ def test_a_deleted_start_stays_deleted() -> None:
     broker.manager.checkpoint_log_start_offsets()
     assert 7 == broker.kill().log.log_start_offset
     assert 7 == broker.stop().log.log_start_offset
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_an_empty_checkpoint_is_an_empty_list(caplog: pytest.LogCaptureFixture, *, is_clean: bool) -> None:
+    """Kafka leaves such files for logs without records. After a crash it may be what is left of a list."""
+    broker = Broker(SMALL)
+    for number in range(8):
+        append(broker.log, b"%d" % number, leader_epoch=number // 4)
+    if is_clean:
+        broker.manager.close()
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/leader-epoch-checkpoint"].content[:] = b""
+    after.nodes[f"{DIRECTORY}/recovery-point-offset-checkpoint"] = Node(b"")
+    caplog.clear()
+    entries = Broker(SMALL, after).log.leader_epochs.entries
+    assert (() if is_clean else ((0, 0), (1, 4))) == entries
+    assert [] == [each.message for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def test_leader_epochs_come_back_from_the_log() -> None:

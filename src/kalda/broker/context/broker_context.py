@@ -11,6 +11,7 @@ from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.registration import BrokerRegistration
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.registered_brokers import RegisteredBrokers
 from kalda.common.metrics import Metrics
 from kalda.net.peer.dialer import Dialer
 from kalda.runtime.clock import Clock
@@ -30,6 +31,7 @@ class BrokerContext:
     runtime: Runtime
     metrics: Metrics
     cluster_store: ClusterStore
+    brokers: RegisteredBrokers
     features: Features
     log_manager: LogManager
     registration: BrokerRegistration

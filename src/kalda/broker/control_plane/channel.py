@@ -115,7 +115,14 @@ class ControllerChannel:
             return _refused(broker, part, code)
         if isinstance(response, LeaderAndIsrResponse):
             assert isinstance(part, LeaderAndIsr), f"an answer to {part}"
-            return read_leader_and_isr_response(part, response)
+            errors = read_leader_and_isr_response(part, response)
+            if not broker.is_kalda:
+                # Kafka's answer for a leader epoch that it has already: a new controller sends all of them.
+                # To a controller that was replaced, it answers so for the whole request.
+                errors = {
+                    p: each for p, each in errors.items() if each is not ErrorCode.STALE_CONTROLLER_EPOCH
+                }
+            return errors
         if isinstance(response, StopReplicaResponse):
             return read_stop_replica_response(response)
         assert isinstance(response, UpdateMetadataResponse), f"a {type(response).__name__}"

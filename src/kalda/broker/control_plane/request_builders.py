@@ -278,7 +278,7 @@ def _metadata(each: PartitionLeadership) -> UpdateMetadataPartitionState:
 
 
 def read_update_metadata(message: UpdateMetadataRequest) -> Steps[UpdateMetadata]:
-    """Return the UpdateMetadata of a message; below v8 it has no type and counts as full."""
+    """Return the UpdateMetadata of a message; below v8 it does not say whether it is full."""
     brokers: list[BrokerInfo] = []
     for each in message.live_brokers:
         yield
@@ -288,7 +288,7 @@ def read_update_metadata(message: UpdateMetadataRequest) -> Steps[UpdateMetadata
         controller_epoch=message.controller_epoch,
         partitions=(yield from _read_partitions(message)),
         brokers=brokers,
-        is_full=message.type != TYPE_INCREMENTAL,
+        is_full={TYPE_INCREMENTAL: False, TYPE_FULL: True}.get(message.type),
     )
 
 
@@ -308,7 +308,7 @@ def _broker(message: UpdateMetadataBroker) -> Steps[BrokerInfo]:
 # Common to all three.
 
 
-def _type(is_full: bool) -> int:
+def _type(is_full: bool | None) -> int:
     return TYPE_FULL if is_full else TYPE_INCREMENTAL
 
 

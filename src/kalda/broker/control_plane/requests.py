@@ -17,6 +17,7 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.broker.topics.topic_names import topic_name_problem
 from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import LEADER_DURING_DELETE
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, Turns
 from kalda.common.types import TopicPartition
@@ -75,6 +76,8 @@ class ControllerRequests:
         self._metadata_epoch = -1
         """The broker epoch that the newest full UpdateMetadata was sent to, -1 before the first."""
         self._metadata_came: Final = asyncio.Event()
+        self._listed: Final[set[str]] = set()
+        """The topics that this controller sent since its last full UpdateMetadata, or for the next one."""
         self._unfollow: Callable[[Iterable[TopicPartition]], None] | None = None
         """Stops following partitions; set once this broker shuts down."""
 
@@ -115,6 +118,9 @@ class ControllerRequests:
             if isinstance(request, UpdateMetadata):
                 await self._apply_metadata(request)
                 if request.is_full:
+                    await self._drop_unlisted(request)
+                    self._roles.leave_unassigned(self._metadata_cache.topic)
+                if request.is_full is not False:
                     self._roles.set_unassigned_strays_aside(self._metadata_cache.topic_id)
                     # An old version has no broker epoch, so it counts for the present registration.
                     self._metadata_epoch = max(broker_epoch, self._broker_epoch())
@@ -138,6 +144,8 @@ class ControllerRequests:
                 f"{name} of controller {request.controller_id} has epoch {request.controller_epoch}, "
                 f"but {self._controller_epoch} is known already",
             )
+        if request.controller_epoch > self._controller_epoch:
+            self._listed.clear()
         self._controller_epoch = request.controller_epoch
 
     async def _load_configs(self, request: LeaderAndIsr) -> None:
@@ -174,8 +182,24 @@ class ControllerRequests:
                 await asyncio.sleep(0)
             await Turns.of_brokers().result(self._metadata_cache.apply_partitions(partitions))
             for topic in {each.topic for each in partitions}:
-                if topic not in self._metadata_cache:
+                if topic in self._metadata_cache:
+                    self._listed.add(topic)
+                else:
+                    self._listed.discard(topic)
                     self._config_store.set_topic(topic, {})
+
+    async def _drop_unlisted(self, request: UpdateMetadata) -> None:
+        """Remove the topics from the metadata that are not in a full request, of which this is the last part.
+
+        They were deleted while the controller of that time could not reach this broker.
+        """
+        gone = [topic for topic in self._metadata_cache.all_topics() if topic.name not in self._listed]
+        self._listed.clear()
+        deleted = [
+            replace(each, leader=LEADER_DURING_DELETE) for topic in gone for each in topic.partitions.values()
+        ]
+        if deleted:
+            await self._apply_metadata(replace(request, partitions=deleted))
 
 
 def _topics_in_slices(partitions: Sequence[PartitionLeadership]) -> Iterator[Sequence[PartitionLeadership]]:

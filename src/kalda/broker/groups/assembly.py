@@ -91,11 +91,21 @@ def build_group_coordinator(
 
 
 def build_consumer_group_coordinator(
-    config: BrokerConfig, groups: GroupCoordinator
+    context: BrokerContext, groups: GroupCoordinator
 ) -> ConsumerGroupCoordinator:
-    """Make the coordinator of KIP-848; it refuses requests unless the protocol ``consumer`` is enabled."""
-    protocols = config.group_coordinator_rebalance_protocols
-    return ConsumerGroupCoordinator(groups.run_consumer, is_enabled="consumer" in protocols)
+    """Make the coordinator of KIP-848.
+
+    It refuses requests unless the protocol ``consumer`` is enabled and ``group.version`` is finalized: before
+    that, a broker to which the cluster goes back may not know the records that the protocol writes. It ends
+    memberships while a broker of Apache Kafka is registered: that could become the coordinator.
+    """
+    is_set = "consumer" in context.config.group_coordinator_rebalance_protocols
+    brokers, features = context.brokers, context.features
+    return ConsumerGroupCoordinator(
+        groups.run_consumer,
+        is_enabled=lambda: is_set and features.group_version > 0,
+        is_served=lambda: not brokers.has_kafka,
+    )
 
 
 class DeletedTopics:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,7 @@ from kalda.broker.process.secure import write_bootstrap
 from kalda.broker.process.start_log import Announcement
 from kalda.broker.server import BrokerServer
 from kalda.cluster.znode_audit import close_open_znodes
-from kalda.runtime.clock import OffsetClock
+from kalda.net.client.stream import connect_stream
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.event_loop import poll_busily
 from kalda.runtime.system.runtime import system_runtime
@@ -31,6 +30,7 @@ from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
 if TYPE_CHECKING:
+    from kalda.broker.process.faulty_machine import FaultyMachine
     from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
 logger: Final = logging.getLogger(__name__)
@@ -39,14 +39,27 @@ CLOSE_SECONDS_MAX: Final = 5.0
 """How long a shutdown waits for ZooKeeper to close the session; if it does not, the session expires."""
 
 
+def faulty_machine(config: BrokerConfig) -> "FaultyMachine | None":
+    """Return a machine for a broker whose settings allow faults, and None for others."""
+    if config.kalda_faults_file is None and not config.kalda_faults_api_enable:
+        return None
+    # Imported only when needed: few brokers have faults.
+    from kalda.broker.process.faulty_machine import FaultyMachine
+
+    return FaultyMachine()
+
+
 def make_broker(
-    config: BrokerConfig, zookeeper: ZooKeeperClient, executor: EventLoopExecutor
+    config: BrokerConfig,
+    zookeeper: ZooKeeperClient,
+    executor: EventLoopExecutor,
+    machine: "FaultyMachine | None",
 ) -> BrokerServer:
-    """Return a broker that uses the files and the clock of this machine."""
-    runtime = system_runtime(executor)
-    if config.kalda_faults_file is not None or config.kalda_faults_api_enable:
-        runtime = replace(runtime, clock=OffsetClock(runtime.clock))
-    return BrokerServer(config, zookeeper, runtime=runtime, owns_process=True)
+    """Return a broker that uses the files and the clock of this machine, or those of one with faults."""
+    if machine is None:
+        return BrokerServer(config, zookeeper, runtime=system_runtime(executor))
+    runtime = machine.runtime(executor)
+    return BrokerServer(config, zookeeper, runtime=runtime, dialer=machine.endpoint, machine=machine)
 
 
 async def serve(
@@ -80,8 +93,11 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
 
     async def main(termination: Termination) -> int:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
-            zookeeper = await termination.unless_requested(connect(config))
-            broker = make_broker(config, zookeeper, executor)
+            machine = faulty_machine(config)
+            zookeeper = await termination.unless_requested(connect(config, machine))
+            if machine is not None:
+                machine.use_session(zookeeper)
+            broker = make_broker(config, zookeeper, executor, machine)
             try:
                 fault = await serve(broker, config, termination, config.zookeeper_connect or "")
             finally:
@@ -105,8 +121,8 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
     )
 
 
-async def connect(config: BrokerConfig) -> "EnsembleClient":
-    """Open a session with the ZooKeeper ensemble of ``zookeeper.connect``.
+async def connect(config: BrokerConfig, machine: "FaultyMachine | None" = None) -> "EnsembleClient":
+    """Open a session with the ZooKeeper ensemble of ``zookeeper.connect``, over the links of `machine`.
 
     With ``zookeeper.set.acl`` it closes the znodes of the cluster that everybody could change.
 
@@ -125,6 +141,7 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
             max_in_flight=config.zookeeper_max_in_flight_requests,
+            connect=connect_stream if machine is None else machine.endpoint.connect,
             security=read_client_security(config.value, restricts_access=config.zookeeper_set_acl),
         )
         if config.zookeeper_set_acl:

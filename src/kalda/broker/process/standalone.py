@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from kalda.broker.process.broker import close_session, make_broker, serve
+from kalda.broker.process.broker import close_session, faulty_machine, make_broker, serve
 from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
@@ -68,7 +68,7 @@ def run_standalone(
             zookeeper = await embedded.connect()
             if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM), users)
-            broker = make_broker(config, zookeeper, executor)
+            broker = make_broker(config, zookeeper, executor, faulty_machine(config))
             fault = await serve(broker, config, termination, address, client_file)
             if fault is None:
                 await close_session(zookeeper)

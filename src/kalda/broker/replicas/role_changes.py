@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from kalda.broker.metadata.metadata_cache import TopicMetadata
 from kalda.broker.replicas.follower.ports import FollowerFetching
 from kalda.broker.replicas.hosted_replicas import HostedReplicas
 from kalda.broker.replicas.in_sync import ReplicationRules
@@ -20,10 +21,11 @@ from kalda.broker.replicas.partition import Partition
 from kalda.cluster.schema import LEADER_DURING_DELETE, PartitionState
 from kalda.common import invariants
 from kalda.common.errors import ErrorCode
-from kalda.common.types import UUID, ZERO_UUID, TopicPartition, is_other_topic
+from kalda.common.types import NO_PARTITION_LEADER, UUID, ZERO_UUID, TopicPartition, is_other_topic
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.log_manager import LogManager
+from kalda.storage.unified_log import UnifiedLog
 
 logger: Final = logging.getLogger(__name__)
 
@@ -226,9 +228,11 @@ class RoleChanges:
                 self._forget(partition)
             self._set_aside(topic_partition)
 
-    def _set_aside(self, topic_partition: TopicPartition) -> None:
+    def _set_aside(
+        self, topic_partition: TopicPartition, reason: str = "it belongs to another topic of this name"
+    ) -> None:
         try:
-            self._log_manager.set_aside(topic_partition)
+            self._log_manager.set_aside(topic_partition, reason)
         except LOG_ERRORS as error:
             logger.error("Cannot move the stray log of %s aside: %s", topic_partition, error)
 
@@ -244,7 +248,48 @@ class RoleChanges:
             if is_other_topic(topic_id_of(topic_partition.topic), log.topic_id or ZERO_UUID):
                 self._set_aside(topic_partition)
 
+    def leave_unassigned(self, topic_of: Callable[[str], TopicMetadata | None]) -> None:
+        """Give up the replicas that the cluster does not assign to this broker.
+
+        The controller that took them away could not reach this broker, and was replaced before it could
+        request their deletion. Called after the metadata of every partition has arrived, which `topic_of`
+        returns. Nothing is deleted: a log whose partition other brokers have is moved aside, and one whose
+        topic is gone loses its role only, since a znode that was lost may come back.
+        """
+        for topic_partition, log in tuple(self._log_manager.logs().items()):
+            topic = topic_of(topic_partition.topic)
+            partition = self._replicas.partitions.get(topic_partition)
+            if topic is None:
+                self._leave(partition, "the cluster has no such topic")
+                continue
+            state = topic.partitions.get(topic_partition.partition)
+            if state is not None and self._is_taken_away(state, log):
+                reason = "other brokers have the partition"
+                self._replicas.refused.pop(topic_partition, None)
+                self._leave(partition, reason)
+                self._set_aside(topic_partition, reason)
+
+    def _is_taken_away(self, state: PartitionLeadership, log: UnifiedLog) -> bool:
+        """Return whether others have a partition, by a state that is not older than this broker's."""
+        if state.leader == NO_PARTITION_LEADER or self._broker_id in (*state.replicas, *state.isr):
+            # A removed replica that is in sync may be the only complete one.
+            return False
+        partition = self._replicas.partitions.get(state.topic_partition)
+        if partition is None:
+            known = self._replicas.known_leader_epoch(state.topic_partition)
+            return state.leader_epoch >= max(known, log.leader_epochs.latest_epoch)
+        if is_other_topic(state.topic_id, self._id_of(partition)):
+            return True
+        known_epochs = partition.leader_epoch, partition.partition_epoch
+        return (state.leader_epoch, state.partition_epoch) >= known_epochs
+
     # One partition.
+
+    def _leave(self, partition: Partition | None, reason: str) -> None:
+        if partition is not None:
+            logger.warning("Stopped serving %s: %s", partition.topic_partition, reason)
+            self._unfollow(partition.topic_partition)
+            self._forget(partition)
 
     def _apply(self, leadership: PartitionLeadership, followed: list[Partition]) -> ErrorCode:
         """Take one role; add the partition to `followed` if it follows from now on."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
-from kalda.coordinator.coordinator_record import CoordinatorRecord, read_version
+from kalda.coordinator.coordinator_record import CoordinatorRecord, NewerRecordError, read_version
 from kalda.coordinator.group.classic.classic_group import (
     GROUP_METADATA_KEY_VERSION,
     ClassicGroup,
@@ -159,7 +159,11 @@ class GroupShard(GroupShardState):
     # Replaying.
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
-        """Apply one record to the state; skip it if it cannot be read."""
+        """Apply one record to the state; skip it if it cannot be read.
+
+        Raises:
+            NewerRecordError: a newer release wrote it.
+        """
         del producer_epoch  # The log fences producers; here only the producer id counts.
         key, value = record.key, record.value
         try:
@@ -179,6 +183,8 @@ class GroupShard(GroupShardState):
                     version,
                     offset,
                 )
+        except NewerRecordError as error:
+            raise error.at("__consumer_offsets", self.partition, offset) from None
         except ProtocolError as error:
             self._skipped += 1
             if self._skipped <= SKIPPED_LOGGED_MAX:

@@ -168,7 +168,7 @@ class TransactionCoordinator:
                 current,
                 producer,
                 partitions,
-                client_version=client_version,
+                client_version=self._in_force(current, client_version),
                 now_ms=self._clock.time_ms(),
             )
 
@@ -203,12 +203,21 @@ class TransactionCoordinator:
                 current,
                 producer,
                 is_commit=is_commit,
-                client_version=client_version,
+                client_version=self._in_force(current, client_version),
                 new_producer_id=new_producer_id,
                 now_ms=self._clock.time_ms(),
             )
 
         return self._decide(transactional_id, decide)
+
+    def _in_force(self, current: TransactionMetadata | None, client_version: int) -> int:
+        """Return the transaction version of a step.
+
+        A request of a later version has no effect beyond the finalized one, so that no record of it is
+        written. A producer that used it before a downgrade keeps it until it begins again.
+        """
+        begun = 0 if current is None else current.client_version
+        return min(client_version, max(self._transaction_version(), begun))
 
     def describe(self, transactional_id: str) -> Pending[tuple[ErrorCode, TransactionMetadata | None]]:
         """Return the state of one id, or an error code."""

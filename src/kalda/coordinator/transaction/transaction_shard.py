@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.coordinator_record import CoordinatorRecord, NewerRecordError
 from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
 from kalda.coordinator.transaction import transaction_log
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata, check_step
@@ -103,10 +103,16 @@ class TransactionShard:
     # The interface `CoordinatorShard`.
 
     def replay(self, offset: int, producer_id: int, producer_epoch: int, record: CoordinatorRecord) -> None:
-        """Apply one record; skip and log it if it cannot be read."""
+        """Apply one record; skip and log it if it cannot be read.
+
+        Raises:
+            NewerRecordError: a newer release wrote it.
+        """
         step, self._step = self._step, None
         try:
             decoded = transaction_log.decode(record)
+        except NewerRecordError as error:
+            raise error.at("__transaction_state", self.partition, offset) from None
         except ProtocolError as error:
             logger.error("__transaction_state-%d at offset %d: %s", self.partition, offset, error)
             return

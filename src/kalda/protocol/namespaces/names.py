@@ -48,9 +48,10 @@ REFUSED: Final = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.ALTER_PARTITION,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.ALTER_NAMESPACES,
     )
 )
-"""Requests between brokers and their controller, which no client of a namespace may send."""
+"""Requests between brokers and their controller, and for namespaces; no client of one may send them."""
 
 _NONE: Final[Paths] = {}
 _TOPICS: Final[Paths] = {"topics[].name": TOPIC}

@@ -1,6 +1,6 @@
 """Declares the settings of the broker as a whole and of its connection to ZooKeeper."""
 
-from kalda.common.config_def import at_least, between
+from kalda.common.config_def import UpdateMode, at_least, between
 from kalda.common.settings import HIGH, Settings, boolean, integer, password, string
 
 
@@ -25,6 +25,12 @@ class ServerConfig(Settings):
     reserved_broker_max_id = integer(
         1000, "The largest id an operator may choose; generated ids begin above it.", at_least(0)
     )
+    kalda_controller_eligible = boolean(
+        True,
+        "Whether this broker may be elected controller. Where it is not set, it is false while a broker of "
+        "Apache Kafka is registered. Without any eligible broker all are. Kalda's own.",
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
     metrics_port = integer(
         None,
         "The port where Prometheus reads metrics over HTTP; nothing listens where not set. Kalda's own.",
@@ -43,7 +49,7 @@ class ServerConfig(Settings):
 
 
 class FaultConfig(Settings):
-    """Faults that a broker has on purpose, for tests. All of them are Kalda's own."""
+    """Faults and namespaces of a broker for tests. All of them are Kalda's own."""
 
     kalda_faults_api_enable = boolean(
         False,
@@ -52,6 +58,11 @@ class FaultConfig(Settings):
     )
     kalda_faults_file = string(
         None, "A plan of faults in YAML, which is in force from the start; for tests. Kalda's own."
+    )
+    kalda_namespaces_api_enable = boolean(
+        False,
+        "Whether a test may open namespaces while the broker runs (`ProcessCluster.namespace`); it needs "
+        "Alter on the cluster where there are ACLs. Kalda's own.",
     )
 
 

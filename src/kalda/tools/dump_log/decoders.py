@@ -8,7 +8,13 @@ import json
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from kalda.coordinator.coordinator_record import RecordTypes, decode_key, decode_value, read_version
+from kalda.coordinator.coordinator_record import (
+    NewerRecordError,
+    RecordTypes,
+    decode_key,
+    decode_value,
+    read_version,
+)
 from kalda.coordinator.transaction.transaction_log import RECORD_TYPES as TRANSACTION_RECORD_TYPES
 from kalda.protocol import codec
 from kalda.protocol.messages import consumer_group_records as consumers
@@ -73,6 +79,8 @@ def _decode(types: RecordTypes, record: Record) -> Decoded:
         if record.value is None:
             return key, DELETE
         return key, _value(types[version][1], record.value)
+    except NewerRecordError as error:
+        return f"Error at offset {record.offset}, skipping. {error.message}", None
     except ProtocolError as error:
         return f"Error at offset {record.offset}, skipping. {error}", None
 

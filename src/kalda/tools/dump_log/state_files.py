@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kalda.common.types import uuid_to_text
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.checkpoints import parse_leader_epochs, parse_offset_checkpoint, parse_partition_metadata
-from kalda.storage.errors import CorruptCheckpointError, CorruptSnapshotError
+from kalda.storage.errors import CorruptCheckpointError, CorruptSnapshotError, NewerFormatError
 from kalda.storage.producer_snapshot import parse_snapshot
 from kalda.tools.bytes_text import JsonValue
 from kalda.tools.dump_log.entries import DumpLine, Entry, Problem
@@ -15,7 +15,7 @@ def dump_producer_snapshot(path: str) -> Iterator[DumpLine]:
     """Yield the producers of a ``.snapshot`` file."""
     try:
         entries = parse_snapshot(OsFileSystem().read(path))
-    except CorruptSnapshotError as error:
+    except (CorruptSnapshotError, NewerFormatError) as error:
         yield Problem(path, None, str(error))
         return
     for entry in entries:
@@ -41,7 +41,7 @@ def dump_leader_epochs(path: str) -> Iterator[DumpLine]:
     """Yield the lines of a ``leader-epoch-checkpoint``."""
     try:
         epochs = parse_leader_epochs(OsFileSystem().read(path))
-    except CorruptCheckpointError as error:
+    except (CorruptCheckpointError, NewerFormatError) as error:
         yield Problem(path, None, str(error))
         return
     for epoch, start_offset in epochs:
@@ -52,7 +52,7 @@ def dump_offset_checkpoint(path: str) -> Iterator[DumpLine]:
     """Yield the lines of an offset checkpoint of a log directory."""
     try:
         offsets = parse_offset_checkpoint(OsFileSystem().read(path))
-    except CorruptCheckpointError as error:
+    except (CorruptCheckpointError, NewerFormatError) as error:
         yield Problem(path, None, str(error))
         return
     for partition, offset in offsets.items():
@@ -65,7 +65,7 @@ def dump_partition_metadata(path: str) -> Iterator[DumpLine]:
     """Yield the topic id of a partition's directory."""
     try:
         topic_id = parse_partition_metadata(OsFileSystem().read(path))
-    except CorruptCheckpointError as error:
+    except (CorruptCheckpointError, NewerFormatError) as error:
         yield Problem(path, None, str(error))
         return
     yield Entry("partitionMetadata", {"version": 0, "topicId": uuid_to_text(topic_id)})

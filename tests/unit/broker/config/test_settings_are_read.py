@@ -48,6 +48,8 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         *(f"group.consumer.{bound}.assignment.interval.ms" for bound in ("min", "max")),
         *(f"group.consumer.{bound}.heartbeat.interval.ms" for bound in ("min", "max")),
         *(f"group.consumer.{bound}.session.timeout.ms" for bound in ("min", "max")),
+        # Read by `BrokerConfig.controller_eligible`.
+        "kalda.controller.eligible",
         "listener.security.protocol.map",
         "log.dir",
         "node.id",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,7 @@ from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.leader_and_isr import (
     TYPE_FULL,
     TYPE_INCREMENTAL,
+    LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
 )
@@ -111,6 +113,33 @@ class ChannelHarness:
 
 def stop(*partitions: TopicPartition) -> StopReplica:
     return StopReplica(OURS, 3, list(partitions), True, dict.fromkeys(partitions, 4))
+
+
+@pytest.mark.parametrize("kalda", [None, "0.1.0"])
+async def test_what_a_broker_of_apache_kafka_knows_already_is_no_error(kalda: str | None) -> None:
+    """After an election it answers so for every partition. For the whole request the code is an error."""
+    harness = ChannelHarness()
+    broker = replace(info(OTHER), kalda=kalda)
+    stale, failed = ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR
+    request = LeaderAndIsr(OURS, 3, [role("a", 0), role("a", 1)])
+    both = [TopicPartition("a", 0), TopicPartition("a", 1)]
+    codes = zip(both, (stale, failed), strict=True)
+    partial = LeaderAndIsrResponse(
+        partition_errors=[
+            LeaderAndIsrPartitionError(topic_name=p.topic, partition_index=p.partition, error_code=code)
+            for p, code in codes
+        ]
+    )
+    for response, expected in (
+        (partial, {both[1]: failed} | ({} if kalda is None else {both[0]: stale})),
+        (LeaderAndIsrResponse(error_code=stale), dict.fromkeys(both, stale)),
+    ):
+
+        async def answer(_: Message, response: Message = response) -> Message:
+            return response
+
+        harness.answer = answer
+        assert expected == await harness.channel.send(broker, request)
 
 
 async def test_the_own_broker_is_called() -> None:

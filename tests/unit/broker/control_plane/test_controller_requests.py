@@ -13,6 +13,7 @@ from kalda.broker.control_plane.requests import (
     PARTITIONS_PER_SLICE,
     ControllerRequests,
 )
+from kalda.broker.metadata.metadata_cache import TopicMetadata
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import SchemaError
@@ -30,7 +31,7 @@ class Replicas:
     def __init__(self) -> None:
         self.applied: list[TopicPartition] = []
         self.slices: list[int] = []
-        self.strays_sought = False
+        self.strays_sought = self.was_compared = False
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
         return self._note([leadership.topic_partition for leadership in request.partitions])
@@ -40,6 +41,9 @@ class Replicas:
 
     def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
         self.strays_sought = True
+
+    def leave_unassigned(self, topic_of: Callable[[str], TopicMetadata | None]) -> None:
+        self.was_compared = True
 
     def _note(self, partitions: list[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         self.applied += partitions
@@ -302,3 +306,42 @@ async def test_settings_of_many_new_topics_are_read_some_at_a_time() -> None:
     await requests.apply(LeaderAndIsr(0, 1, partitions))
     assert 1_000 == sum(asked)
     assert max(asked) <= 64
+
+
+async def listed(requests: ControllerRequests, epoch: int, *topics: str, is_full: bool | None) -> None:
+    partitions = [
+        replace(leadership(TopicPartition(topic, 0)), topic_id=uuid.UUID(int=ord(topic[0])))
+        for topic in topics
+    ]
+    await requests.apply(UpdateMetadata(1, epoch, partitions, AdminHarness().brokers, is_full))
+
+
+async def test_a_topic_that_a_full_request_does_not_list_is_gone() -> None:
+    """It was deleted while the controller of that time could not reach this broker, and has failed since."""
+    harness, replicas = AdminHarness(), Replicas()
+    requests = receiver(harness, replicas)
+    await listed(requests, 1, "kept", "deleted", is_full=True)
+    await listed(requests, 1, "deleted", is_full=False)
+    await listed(requests, 2, "kept", is_full=True)
+    assert {"kept"} == set(harness.cache.topic_names) & {"kept", "deleted"}
+    assert replicas.was_compared
+
+
+async def test_a_full_request_may_come_in_parts() -> None:
+    harness = AdminHarness()
+    requests = receiver(harness, Replicas())
+    await listed(requests, 1, "a", is_full=False)
+    await listed(requests, 1, "b", is_full=True)
+    await listed(requests, 2, "a", is_full=False)
+    await listed(requests, 2, "b", is_full=True)
+    assert {"a", "b"} == set(harness.cache.topic_names) & {"a", "b"}
+
+
+async def test_a_request_that_does_not_say_whether_it_is_full_ends_nothing() -> None:
+    """A controller of Apache Kafka lists the changes only."""
+    harness, replicas = AdminHarness(), Replicas()
+    requests = receiver(harness, replicas)
+    await listed(requests, 1, "a", "b", is_full=None)
+    await listed(requests, 2, "a", is_full=None)
+    assert {"a", "b"} == set(harness.cache.topic_names) & {"a", "b"}
+    assert (True, False) == (replicas.strays_sought, replicas.was_compared)

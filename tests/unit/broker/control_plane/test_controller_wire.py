@@ -206,6 +206,7 @@ def test_update_metadata_for_brokers_that_know_no_type(version: int, is_full: bo
     message = over_the_wire(update_metadata_request(request, 77, version), version)
     read = result_of(read_update_metadata(message))
     assert [("a", 0, 1)] == [(each.topic, each.partition, each.leader) for each in read.partitions]
+    assert read.is_full is None
     assert 77 == message.broker_epoch
 
 

@@ -7,6 +7,7 @@ package and returns the same list for ApiVersions, but for Kalda's own APIs, whi
 request of any other API closes the connection.
 """
 
+from collections.abc import Iterable
 from importlib import import_module
 from operator import attrgetter
 from pkgutil import iter_modules
@@ -25,12 +26,12 @@ HANDLERS: Final[tuple[ApiHandler, ...]] = tuple(
 """The handler of every module of this package, by ascending API key."""
 
 
-def advertised_versions(*, shows_metrics: bool = True, alters_faults: bool = False) -> tuple[ApiVersion, ...]:
+def advertised_versions(*, shows_metrics: bool = True, own: Iterable[ApiKey] = ()) -> tuple[ApiVersion, ...]:
     """Return each API with the versions that ApiVersions advertises, by ascending key.
 
     Kalda's own APIs come last; `api_versions` leaves them out for other software. A broker that shows its
     metrics nowhere does not ask clients for theirs, as a broker of Kafka without a telemetry receiver. Few
-    brokers let clients alter their faults.
+    brokers have the APIs in `own`: those for faults and namespaces of tests.
     """
     served = (each for each in HANDLERS if shows_metrics or not each.is_telemetry)
     versions = tuple(
@@ -39,5 +40,4 @@ def advertised_versions(*, shows_metrics: bool = True, alters_faults: bool = Fal
         )
         for each in served
     )
-    faults = ApiVersion(api_key=ApiKey.ALTER_FAULTS, min_version=0, max_version=0)
-    return (*versions, faults) if alters_faults else versions
+    return (*versions, *(ApiVersion(api_key=each, min_version=0, max_version=0) for each in own))

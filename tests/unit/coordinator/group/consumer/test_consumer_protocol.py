@@ -403,12 +403,53 @@ def test_heartbeats_are_refused_where_the_protocol_is_switched_off() -> None:
     def run(*_: Any) -> Pending[Any]:
         raise AssertionError("nothing runs")
 
-    groups = ConsumerGroupCoordinator(run, is_enabled=False)
+    groups = ConsumerGroupCoordinator(run, is_enabled=lambda: False)
 
     response = groups.heartbeat(ConsumerGroupHeartbeatRequest(group_id=GROUP), 1, "c", "/h").value
     (described,) = groups.describe([GROUP]).value
 
     assert ErrorCode.UNSUPPORTED_VERSION == response.error_code == described.error_code
+
+
+def test_members_leave_while_groups_of_the_consumer_protocol_are_not_served(
+    simulation: ConsumerSimulation,
+) -> None:
+    """Clients end on UNSUPPORTED_VERSION without leaving; the classic protocol must not wait for them."""
+
+    def run(group_id: str, operation: Any) -> Pending[Any]:
+        outcome: Pending[Any] = Pending()
+        try:
+            outcome.complete(simulation.write(operation(simulation.protocol)))
+        except ApiError as error:
+            outcome.fail(error)
+        return outcome
+
+    is_served = True
+    groups = ConsumerGroupCoordinator(run, is_served=lambda: is_served)
+    member = simulation.client("a", "t")
+    simulation.beat(member)
+    is_served = False
+
+    for epoch in (0, 1, 1):
+        request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=epoch)
+        response = groups.heartbeat(request, 1, "c", "/h").value
+        assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
+        assert "group.protocol=classic" in (response.error_message or "")
+        assert (epoch == 0) == bool(simulation.group.members)
+    assert "Empty" == simulation.group.state_name
+
+
+def test_a_member_that_cannot_leave_yet_asks_again() -> None:
+    """Otherwise it would stop, and the classic protocol would wait until its session ends."""
+
+    def run(*_: Any) -> Pending[Any]:
+        refused: Pending[Any] = Pending()
+        refused.fail(ApiError(ErrorCode.NOT_COORDINATOR))
+        return refused
+
+    groups = ConsumerGroupCoordinator(run, is_served=lambda: False)
+    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=1)
+    assert ErrorCode.NOT_COORDINATOR == groups.heartbeat(request, 1, "c", "/h").value.error_code
 
 
 def test_failures_become_answers() -> None:
@@ -419,7 +460,7 @@ def test_failures_become_answers() -> None:
         refused.fail(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         return refused
 
-    groups = ConsumerGroupCoordinator(run)
+    groups = ConsumerGroupCoordinator(run, is_enabled=lambda: True)
 
     response = groups.heartbeat(ConsumerGroupHeartbeatRequest(group_id=GROUP), 1, "c", "/h").value
     described = groups.describe([GROUP, ""]).value

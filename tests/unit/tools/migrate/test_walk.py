@@ -1,0 +1,299 @@
+"""What a roll does next: the order, the waits, the doubts, and how a roll goes on after it was killed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from kalda.common.types import TopicPartition
+from kalda.tools.migrate.steps_text import event_text
+from kalda.tools.migrate.walk import (
+    Accepted,
+    Began,
+    BrokerPlan,
+    Doubted,
+    Ended,
+    Entered,
+    Event,
+    Finish,
+    Measured,
+    Offsets,
+    Phase,
+    Plan,
+    Progress,
+    Record,
+    Run,
+    Seen,
+    Software,
+    Swapped,
+    Wait,
+    next_action,
+)
+
+KAFKA, KALDA = Software.KAFKA, Software.KALDA
+ORDERS = TopicPartition("orders", 0)
+STEPS_MAX = 200
+
+
+def broker_plan(broker_id: int) -> BrokerPlan:
+    return BrokerPlan(
+        broker_id=broker_id,
+        host=f"h{broker_id}",
+        stop={KAFKA: f"stop kafka {broker_id}", KALDA: f"stop kalda {broker_id}"},
+        start={KAFKA: f"start kafka {broker_id}", KALDA: f"start kalda {broker_id}"},
+    )
+
+
+PLAN = Plan(cluster_id="c", brokers=tuple(map(broker_plan, (1, 2, 3))), wait_seconds=100)
+
+
+class ModelCluster:
+    """Brokers that start and stop at once when a command is run; commands may be repeated."""
+
+    def __init__(self, software: Software = KAFKA) -> None:
+        self.brokers: dict[int, Software] = dict.fromkeys((1, 2, 3), software)
+        self.controller = 1
+        self.end = 10
+        self.commands: list[str] = []
+
+    def run(self, command: str) -> None:
+        step, software, broker_id = command.split()
+        self.commands.append(command)
+        if step == "start":
+            self.brokers[int(broker_id)] = Software(software)
+        elif self.brokers.get(int(broker_id)) == software:
+            del self.brokers[int(broker_id)]
+            if self.controller == int(broker_id):
+                self.controller = min(self.brokers)
+        self.end += 1
+
+    def seen(self) -> Seen:
+        replicas = (1, 2, 3)
+        return Seen(
+            cluster_id="c",
+            controller_id=self.controller,
+            brokers=self.brokers,
+            partitions={ORDERS: replicas},
+            isr={ORDERS: tuple(each for each in replicas if each in self.brokers)},
+            min_in_sync={"orders": 2},
+            offsets=Offsets({ORDERS: self.end}, {"readers": {ORDERS: self.end - 5}}),
+        )
+
+
+def events_of(
+    cluster: ModelCluster, journal: list[Event], target: Software, *, steps: int = STEPS_MAX
+) -> Iterator[Event | Run | Wait | Finish]:
+    """Run a roll over a journal for some steps at most; yield what it does."""
+    event: Event = Began(target)
+    journal.append(event)
+    yield event
+    for _ in range(steps):
+        progress = progress_of(journal)
+        if progress.has_ended or progress.doubt is not None:
+            return
+        action = next_action(PLAN, progress, cluster.seen(), waited_seconds=0)
+        match action:
+            case Record(event):
+                journal.append(event)
+                yield event
+            case Run(_, command, then):
+                yield action
+                cluster.run(command)
+                journal.append(then)
+                yield then
+            case Wait() | Finish():
+                yield action
+
+
+def progress_of(journal: list[Event]) -> Progress:
+    progress = Progress()
+    for event in journal:
+        progress = progress.after(event)
+    return progress
+
+
+def test_the_transcript_of_a_roll() -> None:
+    lines = [
+        event_text(PLAN, KALDA, each)
+        for each in events_of(ModelCluster(), [], KALDA)
+        if not isinstance(each, Finish)
+    ]
+    assert [
+        "Roll to Kalda of 3 brokers.",
+        "  before: 1 partitions whose ends add up to 10, 1 groups",
+        "Broker 2: from Apache Kafka to Kalda (to go back: stop kalda 2; start kafka 2)",
+        "  $ stop kafka 2",
+        "  $ start kalda 2",
+        "  broker 2 is back with Kalda",
+        "Broker 2 runs Kalda; all replicas are in sync, no offset is lower.",
+        "  before: 1 partitions whose ends add up to 12, 1 groups",
+        "Broker 3: from Apache Kafka to Kalda (to go back: stop kalda 3; start kafka 3)",
+        "  $ stop kafka 3",
+        "  $ start kalda 3",
+        "  broker 3 is back with Kalda",
+        "Broker 3 runs Kalda; all replicas are in sync, no offset is lower.",
+        "  before: 1 partitions whose ends add up to 14, 1 groups",
+        "Broker 1: from Apache Kafka to Kalda (to go back: stop kalda 1; start kafka 1)",
+        "  $ stop kafka 1",
+        "  $ start kalda 1",
+        "  broker 1 is back with Kalda",
+        "Broker 1 runs Kalda; all replicas are in sync, no offset is lower.",
+        "All brokers of the plan run Kalda.",
+    ] == [line for line in lines if line is not None]
+
+
+def test_the_controller_is_last_unless_the_plan_says_otherwise() -> None:
+    cluster = ModelCluster()
+    assert Entered(2, Phase.STOP) in [*events_of(cluster, [], KALDA, steps=2)]
+    as_written = replace(PLAN, controller_last=False)
+    progress = progress_of([Began(KALDA), Measured(cluster.seen().offsets)])
+    action = next_action(as_written, progress, cluster.seen(), waited_seconds=0)
+    assert Record(Entered(1, Phase.STOP)) == action
+
+
+@pytest.mark.parametrize("loses_record", [False, True], ids=["between two steps", "behind a command"])
+@pytest.mark.parametrize("end", [KALDA, KAFKA])
+def test_a_roll_that_is_killed_at_any_step_goes_on_or_turns_back(end: Software, loses_record: bool) -> None:
+    """Behind a command, the journal does not have yet that it ran: it runs again."""
+    for steps in count():
+        cluster, journal = ModelCluster(), list[Event]()
+        done = [*events_of(cluster, journal, KALDA, steps=steps)]
+        if isinstance(done[-1], Ended):
+            return
+        if loses_record and isinstance(journal[-1], Entered):
+            journal.pop()
+        rest = [*events_of(cluster, journal, end)]
+        assert Ended() == rest[-1], steps
+        assert dict.fromkeys((1, 2, 3), end) == cluster.brokers, steps
+
+
+def test_going_back_touches_only_brokers_that_were_swapped() -> None:
+    cluster, journal = ModelCluster(), list[Event]()
+    for each in events_of(cluster, journal, KALDA):
+        if each == Swapped(2):
+            break
+    cluster.commands.clear()
+    [*events_of(cluster, journal, KAFKA)]
+    assert ["stop kalda 2", "start kafka 2"] == cluster.commands
+
+
+SETTLING = Progress(
+    target=KALDA,
+    current=Entered(2, Phase.SETTLE),
+    measured=Offsets({ORDERS: 10}, {"readers": {ORDERS: 5}}),
+)
+
+
+def settled(**changes: object) -> Seen:
+    cluster = ModelCluster()
+    cluster.brokers[2] = KALDA
+    return replace(cluster.seen(), **changes)  # type: ignore[arg-type]  # the fields of a test's case
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (settled(isr={ORDERS: (1, 3)}), "partitions whose replicas are not all in sync: orders-0"),
+        (settled(leaderless=frozenset({ORDERS})), "partitions without a leader: orders-0"),
+        (settled(restless_groups=["readers"]), "groups that rebalance: readers"),
+        (settled(controller_id=None), "there is no controller"),
+        (settled(brokers={1: KAFKA, 2: KALDA}), "brokers that the cluster does not list: 3"),
+        (
+            settled(offsets=Offsets({ORDERS: 9}, {"readers": {ORDERS: 5}})),
+            "orders-0 ended at 10 and ends at 9 now",
+        ),
+        (
+            settled(offsets=Offsets({}, {"readers": {ORDERS: 5}})),
+            "orders-0 ended at 10 and does not say now where it ends",
+        ),
+        (
+            settled(offsets=Offsets({ORDERS: 10}, {"readers": {ORDERS: 4}})),
+            "group readers had committed 5 of orders-0 and has 4 now",
+        ),
+        (
+            settled(offsets=Offsets({ORDERS: 10}, {})),
+            "group readers had committed 5 of orders-0 and has no offset now",
+        ),
+    ],
+)
+def test_a_broker_settles_only_in_a_cluster_that_is_as_before(seen: Seen, reason: str) -> None:
+    assert Wait((reason,)) == next_action(PLAN, SETTLING, seen, waited_seconds=99)
+    late = next_action(PLAN, SETTLING, seen, waited_seconds=100)
+    assert Record(Doubted(f"after 100 s: {reason}")) == late
+
+
+def test_a_settled_broker_is_swapped() -> None:
+    assert Record(Swapped(2)) == next_action(PLAN, SETTLING, settled(), waited_seconds=0)
+
+
+def refused(change: Callable[[Seen], Seen], target: Software = KALDA, plan: Plan = PLAN) -> str | None:
+    """Return the doubt before the first broker is touched."""
+    progress = progress_of([Began(target)])
+    cluster = ModelCluster(target.other)
+    action = next_action(plan, progress, change(cluster.seen()), waited_seconds=0)
+    return action.event.reason if isinstance(action, Record) and isinstance(action.event, Doubted) else None
+
+
+def test_a_broker_with_the_only_replica_is_not_touched_unless_the_plan_accepts_it() -> None:
+    def single(seen: Seen) -> Seen:
+        return replace(seen, partitions={ORDERS: (2,)}, isr={ORDERS: (2,)})
+
+    assert "broker 2 has the only replica of orders-0" in (refused(single) or "")
+    accepting = replace(PLAN, accept=frozenset({Accepted.SINGLE_REPLICAS}))
+    assert refused(single, plan=accepting) is None
+
+
+def test_a_broker_that_in_sync_replicas_need_is_not_touched_unless_the_plan_accepts_it() -> None:
+    def tight(seen: Seen) -> Seen:
+        return replace(seen, min_in_sync={"orders": 3})
+
+    assert "fewer replicas than `min.insync.replicas`" in (refused(tight) or "")
+    accepting = replace(PLAN, accept=frozenset({Accepted.MIN_INSYNC_REPLICAS}))
+    assert refused(tight, plan=accepting) is None
+
+
+def test_kafka_does_not_come_back_to_features_and_groups_that_it_does_not_know() -> None:
+    def newer(seen: Seen) -> Seen:
+        return replace(seen, features={"group.version": 1}, newer_groups=["readers"])
+
+    reason = refused(newer, KAFKA) or ""
+    assert "group.version=1" in reason
+    assert "readers" in reason
+    assert refused(newer, KALDA) is None
+
+
+def test_another_cluster_than_the_plans_is_a_doubt() -> None:
+    action = next_action(PLAN, SETTLING, settled(cluster_id="other"), waited_seconds=0)
+    assert Record(Doubted("the brokers are of cluster other, the plan is for c")) == action
+
+
+def test_a_supervisor_that_starts_the_old_software_again_is_a_doubt() -> None:
+    cluster = ModelCluster()
+    starting = Progress(target=KALDA, current=Entered(2, Phase.START))
+    action = next_action(PLAN, starting, cluster.seen(), waited_seconds=0)
+    assert isinstance(action, Record)
+    assert isinstance(action.event, Doubted)
+    assert "keep its supervisor from starting it" in action.event.reason
+
+
+def test_a_broker_that_does_not_say_yet_what_it_is_is_waited_for() -> None:
+    seen = replace(ModelCluster().seen(), brokers={1: KAFKA, 2: None, 3: KAFKA})
+    back = Progress(target=KALDA, current=Entered(2, Phase.BACK))
+    action = next_action(PLAN, back, seen, waited_seconds=0)
+    assert Wait(("Kalda was started as broker 2, which does not say yet what it is",)) == action
+
+
+def test_a_run_for_some_brokers_ends_and_the_roll_does_not() -> None:
+    cluster, progress = ModelCluster(), progress_of([Began(KALDA), Swapped(3)])
+    action = next_action(PLAN, progress, cluster.seen(), waited_seconds=0, only=frozenset({3}))
+    assert Finish() == action
+
+
+def test_a_doubt_is_over_when_the_next_run_begins() -> None:
+    journal: list[Event] = [Began(KALDA), Entered(2, Phase.GONE), Doubted("why")]
+    assert "why" == progress_of(journal).doubt
+    journal.append(Began(KALDA))
+    progress = progress_of(journal)
+    assert progress.doubt is None
+    assert Entered(2, Phase.GONE) == progress.current
