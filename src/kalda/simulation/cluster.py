@@ -201,6 +201,7 @@ class SimulatedCluster:
             own["group.coordinator.rebalance.protocols"] = "classic"
             if is_foreign:
                 own["kalda.as.version"] = self.foreign
+                own["kalda.controller.eligible"] = "true"
         return BrokerConfig.from_properties(
             {
                 "broker.id": str(broker_id),

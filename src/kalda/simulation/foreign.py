@@ -119,10 +119,16 @@ def foreign_broker(config: BrokerConfig, session: ForeignSession, runtime: Runti
         parts.replication.isr_changes.store = _AskingIsrStore(session, controller, release)
         if ApiKey.ALLOCATE_PRODUCER_IDS in versions_of(release):
             services.producer_ids.cluster = _AskingClusterStore(session, runtime, controller)
+        if not knows_topic_ids(release):
+            services.topic_admin.new_topic_id = _no_topic_id
         return parts
 
     dialer = TcpDialer(runtime.network, _CONNECTIONS[release])
     return BrokerServer(config, session, runtime=runtime, dialer=dialer, assemble=assemble_foreign)
+
+
+def _no_topic_id() -> UUID:
+    return ZERO_UUID
 
 
 class _Connection(PeerConnection):
