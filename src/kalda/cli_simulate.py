@@ -27,6 +27,8 @@ _SCHEDULES: Final = 100
 _SECONDS: Final = 60
 _SECONDS_MAX: Final = 3600
 _JOBS_MAX: Final = 1024
+_WARM_UP_FROM: Final = 50
+"""How many schedules it takes to gain more than that costs."""
 _FAILURES_MAX: Final = 20
 _VIOLATIONS_SHOWN: Final = 5
 _NOTES_INTERVAL_SECONDS: Final = 10.0
@@ -208,9 +210,11 @@ def _many(
     replay: _Replay,
 ) -> "list[tuple[Schedule, Outcome]]":
     """Carry out schedules, print the failures at once, and return them."""
-    from kalda.simulation.run import run
+    from kalda.simulation.run import run, warm_up
     from kalda.simulation.runner import run_many
 
+    if count >= _WARM_UP_FROM:
+        warm_up()
     begin = time.monotonic()
     failed: list[tuple[Schedule, Outcome]] = []
     done = 0

@@ -146,6 +146,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "mirror run": ("kalda mirror run mirror.properties",),
     "mirror once": ("kalda mirror once mirror.properties --clusters target",),
     "mirror status": ("kalda mirror status mirror.properties",),
+    "mirror cutover": (
+        "kalda mirror cutover mirror.properties --dry-run",
+        "kalda mirror cutover mirror.properties --passwords users.properties",
+        "kalda mirror cutover mirror.properties --back",
+    ),
     "mirror validate": ("kalda mirror validate mirror.properties",),
     "legacy ConsumerOffsetChecker": ("kalda legacy ConsumerOffsetChecker --group readers --topic flights",),
     "legacy ConsumerPerformance": (

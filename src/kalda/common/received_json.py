@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 
 def loads_received(data: str | bytes) -> Any:
@@ -13,7 +13,7 @@ def loads_received(data: str | bytes) -> Any:
             of a surrogate pair, an infinity or NaN.
     """
     try:
-        value = json.loads(data, parse_float=_finite, parse_constant=_refuse)
+        value = _DECODER.decode(data if isinstance(data, str) else _text(data))
         if not data.isascii() or ("\\u" in data if isinstance(data, str) else b"\\u" in data):
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
@@ -21,6 +21,11 @@ def loads_received(data: str | bytes) -> Any:
     except UnicodeEncodeError:
         raise ValueError("a text has half of a surrogate pair, such as \\ud800") from None
     return value
+
+
+def _text(data: bytes) -> str:
+    # As `json.loads` does, which makes a decoder for each call that has options.
+    return data.decode(json.detect_encoding(data), "surrogatepass")
 
 
 def _finite(text: str) -> float:
@@ -32,3 +37,6 @@ def _finite(text: str) -> float:
 
 def _refuse(text: str) -> NoReturn:
     raise ValueError(f"{text:.20} is not a finite number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse)

@@ -175,6 +175,8 @@ class TimingWheel(Generic[T]):
                 begin_ms = bucket.begin_ms
                 queued_ms = begins.get(id(bucket), -1)
                 assert begin_ms == queued_ms, f"a bucket of {begin_ms} ms begins at {queued_ms} ms"
+                if not bucket.entries:
+                    continue
                 for entry in bucket.entries:
                     late_ms = entry.deadline_ms - begin_ms
                     assert 0 <= late_ms < level.tick_ms, f"{entry.deadline_ms} in the bucket of {begin_ms}"

@@ -1,7 +1,9 @@
 """The five ports as one value: `Runtime`, from which a broker or a client is assembled."""
 
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from kalda.runtime.background import Background
@@ -9,6 +11,21 @@ from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
 from kalda.runtime.network import Network
 from kalda.runtime.random import Random
+
+
+class ClientNumbers:
+    """Numbers clients that were given no `client.id`, from 1 for each kind of client; any thread may ask."""
+
+    def __init__(self) -> None:
+        self._counts: Final[dict[str, Iterator[int]]] = {}
+
+    def next(self, kind: str) -> int:
+        """Return the next number of a kind, such as ``producer``."""
+        return next(self._counts.setdefault(kind, count(1)))
+
+
+PROCESS_CLIENT_NUMBERS: Final = ClientNumbers()
+"""Numbers the clients of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +40,7 @@ class Runtime:
     network: Network
     file_system: FileSystem
     background: Background
+    client_numbers: ClientNumbers = PROCESS_CLIENT_NUMBERS
 
 
 RUNTIME: "Final[ContextVar[Runtime | None]]" = ContextVar("RUNTIME", default=None)

@@ -15,7 +15,8 @@ from kalda.security.password_encoder import (
     PasswordEncoder,
     PasswordEncoderError,
 )
-from kalda.settings.broker_config import BrokerConfig, find_key
+from kalda.settings.broker_config import BrokerConfig, base_name
+from kalda.settings.definitions import BROKER_CONFIG
 
 logger: Final = logging.getLogger(__name__)
 
@@ -24,10 +25,8 @@ SECRET: Final = "password.encoder.secret"
 
 def is_password(name: str) -> bool:
     """Return whether the value of a setting is a password; False for names that are not settings."""
-    try:
-        return find_key(name).type.is_sensitive
-    except ConfigError:
-        return False
+    base = base_name(name)
+    return base in BROKER_CONFIG and BROKER_CONFIG.key(base).type.is_sensitive
 
 
 class StoredPasswords:

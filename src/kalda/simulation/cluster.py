@@ -7,7 +7,9 @@ from functools import partial
 from random import Random as SeededRandom
 from typing import Any, Final
 
+from kalda.broker.replicas.partition import Partition
 from kalda.broker.server import BrokerServer
+from kalda.common.types import TopicPartition
 from kalda.net.client.stream import connect_stream
 from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig
@@ -100,6 +102,14 @@ class SimulatedCluster:
     def is_serving(self, broker_id: int) -> bool:
         """Whether a broker has started and has not ended."""
         return broker_id in self._is_serving and not self.brokers[broker_id].has_ended
+
+    def partitions(self) -> dict[int, Mapping[TopicPartition, Partition]]:
+        """Return the partitions that each serving broker hosts, by its id."""
+        return {
+            broker_id: server.services.replica_manager.partitions
+            for broker_id, server in self.servers.items()
+            if self.is_serving(broker_id)
+        }
 
     def start_zookeeper(self) -> None:
         """Start the coordination server."""

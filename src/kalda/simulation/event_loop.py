@@ -11,6 +11,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from kalda.common.overriding import override
@@ -71,7 +72,7 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
             ready = self._ready
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                if not handle.cancelled():
+                if not handle._cancelled:
                     handle._run()
                     if not self._may_run():
                         break
@@ -145,7 +146,8 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
-        self._wake()
+        if not self._is_woken:
+            self._wake()
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # a simulation has one thread
@@ -161,14 +163,13 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-
-        def due() -> None:
-            if not self._is_ended:
-                self._ready.append(handle)
-                self._wake()
-
-        self._scheduler.call_at(when, due, handle)
+        self._scheduler.call_at(when, partial(self._due, handle), handle)
         return handle
+
+    def _due(self, handle: asyncio.TimerHandle) -> None:
+        if not self._is_ended:
+            self._ready.append(handle)
+            self._wake()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing; the scheduler skips the event."""

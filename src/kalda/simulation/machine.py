@@ -8,7 +8,7 @@ from random import Random as SeededRandom
 from typing import Any, Final, TypeVar
 
 from kalda.runtime.background import Done, Work, finish
-from kalda.runtime.runtime import RUNTIME, Runtime
+from kalda.runtime.runtime import RUNTIME, ClientNumbers, Runtime
 from kalda.simulation.disk import SimulatedDisk, SimulatedFileSystem
 from kalda.simulation.event_loop import SimulatedEventLoop, new_simulated_loop
 from kalda.simulation.network import SimulatedInternet, SimulatedNetwork
@@ -109,6 +109,7 @@ class Machine:
         self.internet: Final = internet
         self.clock: Final = SimulatedClock(scheduler)
         self.disk: Final = SimulatedDisk(SeededRandom(f"{seed}/{host}/disk"), self.clock.time_ms)
+        self.client_numbers: Final = ClientNumbers()
         self._seed: Final = seed
         self.starts = 0
         """How many processes have run."""
@@ -136,6 +137,7 @@ class SimulatedProcess:
             network=self._network,
             file_system=self._files,
             background=self.background,
+            client_numbers=machine.client_numbers,
         )
         self.failure: BaseException | None = None
         """What the main coroutine raised."""

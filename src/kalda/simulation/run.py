@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -11,7 +12,7 @@ from kalda.simulation.checks.observer import Observer
 from kalda.simulation.checks.stored import StoredState
 from kalda.simulation.cluster import SimulatedCluster
 from kalda.simulation.operator import Operator
-from kalda.simulation.schedule import BROKERS, Outcome, Schedule
+from kalda.simulation.schedule import BROKERS, Outcome, Schedule, draw
 from kalda.simulation.scheduler import StepsExceededError
 from kalda.simulation.workloads.administration import Administration
 from kalda.simulation.workloads.cleaning import Cleaning
@@ -40,6 +41,7 @@ SETTLE_SECONDS: Final = 180.0
 LOOK_SECONDS: Final = 0.05
 _KEPT: Final[list[World]] = []
 """What has run in this process. Its tasks were never ended, and would be one by one if it were collected."""
+_WARM_UP_SECONDS: Final = 8.0
 _LOOKS_PER_READ: Final = 10
 _STEPS_MAX: Final = 3_000_000
 
@@ -80,6 +82,16 @@ def run(schedule: Schedule) -> Outcome:
         steps=cluster.scheduler.steps,
         trace=world.history.lines,
     )
+
+
+def warm_up() -> None:
+    """Carry out a short schedule with every workload, before child processes are forked for many.
+
+    What is made at its first use, such as the functions that encode messages, is made once then and not in
+    each child. Nothing of it changes what a schedule does.
+    """
+    schedule = draw(0, tuple(WORKLOADS), _WARM_UP_SECONDS)
+    run(replace(schedule, workloads=tuple(WORKLOADS)))
 
 
 class _Run:

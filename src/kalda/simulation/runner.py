@@ -30,6 +30,7 @@ PROCESSOR_SECONDS_MAX: Final = 120
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
 """Of addresses, for one schedule; a usual one has a tenth."""
 
+_COLLECTION_THRESHOLDS: Final = (200_000, 50, 50)
 _WAIT_SECONDS: Final = 1.0
 _READ_BYTES: Final = 1024 * 1024
 _TRACEBACK_CHARACTERS: Final = 4000
@@ -96,6 +97,8 @@ def _be_child(schedule: Schedule, run: Run, limits: Limits, writer: int) -> NoRe
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    # A schedule keeps most of what it makes, so collections would visit it again and again for little.
+    gc.set_threshold(*_COLLECTION_THRESHOLDS)
     code = 1
     try:
         data = pickle.dumps(run(schedule))

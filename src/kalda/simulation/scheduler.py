@@ -5,10 +5,9 @@ the scheduler lets one loop after the other do an iteration, and moves the time 
 anything to do. Where several loops could run, its random source chooses, so a seed fixes the order of all.
 """
 
-import heapq
 import itertools
-import math
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from kalda.runtime.random import Random
@@ -48,8 +47,9 @@ class Scheduler:
 
     def call_at(self, when: float, callback: Callable[[], None], handle: Cancellable | None = None) -> None:
         """Call `callback` at a time, unless `handle` is cancelled; events of one time keep their order."""
-        assert not math.isnan(when), "an event has a time"
-        heapq.heappush(self._events, (max(when, self.now), next(self._sequence), callback, handle))
+        assert when == when, "an event has a time"  # it is no NaN
+        now = self.now
+        heappush(self._events, (when if when > now else now, next(self._sequence), callback, handle))
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> None:
         """Call `callback` after so many seconds."""
@@ -70,12 +70,12 @@ class Scheduler:
         runnable, events, random = self._runnable, self._events, self._random
         while not is_done():
             if runnable:
-                count = len(runnable)
-                # Taking from the end and the middle in turn costs no shift of the list.
-                index = int(random.random() * count) if count > 1 else 0
-                process = runnable[index]
-                runnable[index] = runnable[-1]
-                runnable.pop()
+                process = runnable.pop()
+                if runnable:
+                    # The chosen one changes places with the last: a shift of the list would cost more.
+                    index = int(random.random() * (len(runnable) + 1))
+                    if index < len(runnable):
+                        process, runnable[index] = runnable[index], process
                 self.steps += 1
                 if self.steps > last:
                     raise StepsExceededError(f"{steps_max} steps were not enough at {self.now:.6f} s")
@@ -84,7 +84,7 @@ class Scheduler:
             if not events or events[0][0] > end:
                 self.now = max(self.now, end)
                 return False
-            when, _, callback, handle = heapq.heappop(events)
+            when, _, callback, handle = heappop(events)
             if handle is not None and handle.cancelled():
                 continue
             self.now = when

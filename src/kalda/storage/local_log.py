@@ -30,6 +30,7 @@ class LocalLog:
         "_bound",
         "_resources",
         "_tail",
+        "_unchecked",
         "config",
         "directory",
         "is_renamed",
@@ -61,6 +62,8 @@ class LocalLog:
         self.is_renamed = False
         # Base offset -> position of the last batches, all in the active segment.
         self._tail: dict[int, int] = {}
+        # Checks of invariants since the last one of all segments.
+        self._unchecked = 0
         # The last read bound that was searched for: offset, segment, position.
         self._bound: tuple[int, LogSegment | None, int] = (-1, None, 0)
 
@@ -252,15 +255,20 @@ class LocalLog:
             segment.forget()
 
     def check_invariants(self) -> None:
-        """Assert that segments and offsets agree, without reading files."""
+        """Assert that segments and offsets agree, without reading files; many segments now and then only."""
         active, end = self.segments.active, self.log_end_offset
         assert active.base_offset <= end, f"{active} begins above the log end offset {end}"
         assert 0 <= self.recovery_point <= end, f"recovery point {self.recovery_point}, log end offset {end}"
-        for segment, following in pairwise(self.segments):
-            segment.check_invariants(following.base_offset)
+        self._unchecked += 1
+        if self._unchecked >= len(self.segments):
+            self._unchecked = 0
+            for segment, following in pairwise(self.segments):
+                segment.check_invariants(following.base_offset)
         active.check_invariants(end)
-        for offset, position in self._tail.items():
-            assert active.base_offset <= offset < end, f"tail offset {offset} is outside {active}, end {end}"
+        if tail := self._tail:
+            first, last, position = min(tail), max(tail), max(tail.values())
+            assert active.base_offset <= first, f"tail offset {first} is below {active}"
+            assert last < end, f"tail offset {last} is not below the log end offset {end}"
             assert position < active.size, f"tail position {position} is behind {active}"
 
     def _find(self, offset: int, bound_offset: int) -> tuple[LogSegment, int, int, int, int] | None:

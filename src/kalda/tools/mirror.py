@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from kalda.command.command import Tool, command, noun
+from kalda.command.command import Tool, command
 from kalda.command.errors import PartialFailureError, ToolError, ToolUsageError
+from kalda.command.groups import CONTEXT_SETTINGS, SuggestingGroup
 from kalda.command.option_types import Integer
 from kalda.command.output import Json
 from kalda.command.tables import Cell, Table
@@ -19,6 +20,8 @@ from kalda.common.extras import install_hint
 from kalda.common.logging import LogLevel
 
 if TYPE_CHECKING:
+    from kalda.pipelines.cutover.cutover import CutoverOptions
+    from kalda.pipelines.cutover.journal import JournalFile
     from kalda.pipelines.engine.status import PipelineStatus
     from kalda.pipelines.mirror_maker2.flow_file import Flow
 
@@ -29,8 +32,17 @@ _POLL_S: Final = 0.1
 _STOP_WAIT_S: Final = 20.0
 """How long a stop waits for the transactions under way; what is interrupted is repeated by the next start."""
 
-mirror: Final[click.Group] = noun(
-    "Copy topics and groups between clusters.\n\nA file of MirrorMaker 2 declares the flows."
+
+class _MirrorGroup(SuggestingGroup):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `--cutover` for the verb of this name."""
+        return super().parse_args(ctx, ["cutover", *args[1:]] if args[:1] == ["--cutover"] else args)
+
+
+mirror: Final[click.Group] = _MirrorGroup(
+    help="Copy topics and groups between clusters.\n\nA file of MirrorMaker 2 declares the flows.",
+    no_args_is_help=True,
+    context_settings=CONTEXT_SETTINGS,
 )
 """The group `kalda mirror`."""
 
@@ -119,6 +131,152 @@ def validate(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
         rows.append(row)
         document.append(dict(zip(("flow", "copies", "delivery", "heartbeats"), row, strict=True)))
     tool.output.result({"flows": document}, Table(("FLOW", "COPIES", "DELIVERY", "HEARTBEATS"), rows))
+
+
+@command("cutover", mirror, connects=False, log_level=LogLevel.ERROR)
+@_flow_arguments
+@click.option("--back", is_flag=True, help="Bring clients back, by a flow that begins at the cut.")
+@click.option("--abort", is_flag=True, help="Give up a cut-over under way: let writers go on in the source.")
+@click.option("--dry-run", is_flag=True, help="Check, and list what cannot be carried; change nothing.")
+@click.option(
+    "--fence",
+    type=click.Choice(["auto", "acl", "quota"]),
+    default="auto",
+    show_default=True,
+    help="How writers are held: by ACLs that deny Write, or by quotas of a byte per second.",
+)
+@click.option(
+    "--pause-max",
+    type=Integer(1, 86_400),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="For how long writers are held before they are let go and the cut-over is given up.",
+)
+@click.option(
+    "--lag-max",
+    type=Integer(0),
+    default=10_000,
+    show_default=True,
+    metavar="OFFSETS",
+    help="How much may be left to copy when writers are held.",
+)
+@click.option(
+    "--passwords",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A properties file, USER=PASSWORD, for users whose SCRAM credentials the target lacks.",
+)
+@click.option("--skip-comparison", is_flag=True, help="Compare records where groups stand, not all of them.")
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the state is kept; FILE.SOURCE-TARGET.cutover unless given.",
+)
+def cutover(
+    tool: Tool,
+    file: Path,
+    clusters: tuple[str, ...],
+    back: bool,
+    abort: bool,
+    dry_run: bool,
+    fence: str,
+    pause_max: int,
+    lag_max: int,
+    passwords: Path | None,
+    skip_comparison: bool,
+    journal: Path | None,
+) -> None:
+    """Move producers and consumers to the target of a flow.
+
+    Copies until little is left, keeps writers from the source, copies the rest, commits the exact offsets of
+    all groups in the target, compares both clusters, and prints the address that clients switch to. ACLs,
+    quotas and users are carried; the report lists what is not. It goes on where it was when it is started
+    again, and lets writers go on in the source when it cannot be completed.
+    """
+    flows = [each for each in _flows(tool, file, clusters) if each.mirror is not None]
+    if len(flows) != 1 or flows[0].mirror is None:
+        raise ToolUsageError(
+            f"{file} has {len(flows)} flows that copy, and a cut-over takes one; choose it by --clusters"
+        )
+    from kalda.pipelines.cutover.cutover import CutoverOptions, backward, forward
+    from kalda.pipelines.cutover.journal import FenceMethod, JournalError, JournalFile
+    from kalda.pipelines.mirror.policy import MirrorError
+
+    flow, options_of_flow = flows[0], flows[0].mirror
+    there = journal or file.with_name(f"{file.name}.{flow.source}-{flow.target}.cutover")
+    state = JournalFile(there.with_name(f"{there.name}.back") if back else there)
+    try:
+        former = JournalFile(there).read() if back else None
+        if back and former is None:
+            raise ToolUsageError(
+                f"there is no way back: {there} does not exist; name the journal by --journal"
+            )
+        options = CutoverOptions(
+            mirror=forward(options_of_flow) if former is None else backward(options_of_flow, former),
+            method=None if fence == "auto" else FenceMethod(fence),
+            pause_max_s=pause_max,
+            lag_max=lag_max,
+            compares_records=not skip_comparison,
+            passwords=_passwords(passwords),
+            former=former,
+        )
+        _cut_over(tool, options, state, is_abort=abort, is_dry_run=dry_run)
+    except (MirrorError, JournalError) as error:
+        raise ToolError(str(error)) from error
+    except OSError as error:
+        raise ToolError(f"{state.path}: {error.strerror}") from error
+
+
+def _passwords(path: Path | None) -> dict[str, str]:
+    """Read the file of passwords.
+
+    Raises:
+        ToolUsageError: it cannot be read.
+    """
+    from kalda.common.properties import PropertiesError, read_properties
+
+    if path is None:
+        return {}
+    try:
+        return dict(read_properties(path))
+    except (OSError, PropertiesError) as error:
+        raise ToolUsageError(f"{path}: {error}") from error
+
+
+def _cut_over(
+    tool: Tool, options: "CutoverOptions", state: "JournalFile", *, is_abort: bool, is_dry_run: bool
+) -> None:
+    from kalda.pipelines.cutover.cutover import Cutover
+    from kalda.pipelines.cutover.journal import Phase
+    from kalda.pipelines.cutover.report import document_of, lines_of
+    from kalda.tools.pipeline.run import stop_signals
+
+    says = _Progress(tool)
+    with state.lock(), Cutover(options, state, says) as running, stop_signals(running.stop):
+        journal = running.check() if is_dry_run else running.abort() if is_abort else running.run()
+    bootstrap = options.mirror.target.common.get("bootstrap.servers", "")
+    tool.output.result(document_of(journal, bootstrap), *lines_of(journal, bootstrap))
+    if journal.phase is Phase.ABORTED and not is_abort:
+        raise PartialFailureError
+
+
+class _Progress:
+    """Writes a line for each thing that a cut-over does, and at most one a second for one that goes on."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool: Final = tool
+        self._what = ""
+        self._next_s = 0.0
+
+    def __call__(self, line: str) -> None:
+        what, _, _ = line.partition(" lag ")
+        now = time.monotonic()
+        if what == self._what and now < self._next_s:
+            return
+        self._what, self._next_s = what, now + 1.0
+        self._tool.output.note(line)
 
 
 def _flows(tool: Tool, path: Path, clusters: Sequence[str]) -> "list[Flow]":

@@ -3,18 +3,12 @@
 `AdminOptions` lists the same names in snake case, for keyword arguments; a test keeps the two equal.
 """
 
-import itertools
-from collections.abc import Iterator
-from typing import Final
-
 from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.common.config_def import at_least
 from kalda.common.public import public
 from kalda.common.settings import INT_MAX, LOW, boolean, integer, long
-
-_CLIENT_NUMBERS: Final[Iterator[int]] = itertools.count(1)
-"""Numbers the clients of this process that have no `client.id`."""
+from kalda.runtime.system.runtime import client_runtime
 
 
 class AdminConfig(CommonClientConfig):
@@ -42,7 +36,7 @@ class AdminConfig(CommonClientConfig):
         """Name a client without `client.id` ``adminclient-1`` and so on, as Java does."""
         super().check_rules()
         if not self.client_id:
-            vars(self)["client_id"] = f"adminclient-{next(_CLIENT_NUMBERS)}"
+            vars(self)["client_id"] = f"adminclient-{client_runtime().client_numbers.next('adminclient')}"
 
 
 @public

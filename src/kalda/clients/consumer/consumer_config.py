@@ -3,7 +3,6 @@
 `ConsumerOptions` types the same settings as keyword arguments.
 """
 
-import itertools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Literal
@@ -17,6 +16,7 @@ from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import ConfigValue, MissingFeature, Validator, at_least, one_of
 from kalda.common.public import public
 from kalda.common.settings import HIGH, LOW, boolean, integer, string, string_list
+from kalda.runtime.system.runtime import client_runtime
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -25,8 +25,6 @@ GroupProtocol = Literal["classic", "consumer"]
 AutoOffsetReset = Literal["earliest", "latest", "none"] | timedelta
 """A timedelta stands for ``by_duration:``: it starts at records of that age."""
 Isolation = Literal["read_uncommitted", "read_committed"] | IsolationLevel
-
-_instance_numbers: Final = itertools.count(1)
 
 _JAVA_INTERCEPTORS: Final = MissingFeature(
     "Java classes", "pass ConsumerInterceptor objects as the keyword argument interceptors"
@@ -238,7 +236,7 @@ class ConsumerConfig(CommonClientConfig):
         else:
             self._check_classic_protocol()
         if not self.client_id:
-            number = self.group_instance_id or str(next(_instance_numbers))
+            number = self.group_instance_id or str(client_runtime().client_numbers.next("consumer"))
             given["client_id"] = (
                 f"consumer-{self.group_id}-{number}" if self.group_id else f"consumer-{number}"
             )

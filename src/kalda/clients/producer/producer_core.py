@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kalda.clients.argument_checks import (
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CLIENT_NUMBERS: Final = count(1)
 NO_HEADERS: Final[tuple[Header, ...]] = ()
 _is_callable: Final[Callable[[object], bool]] = callable
 """For arguments that the type checker takes for callable already."""
@@ -128,7 +126,7 @@ class ProducerCore:
         runtime = client_runtime() if runtime is None else runtime
         self.clock: Final[Clock] = runtime.clock
         if not config.client_id:
-            name = config.transactional_id or str(next(_CLIENT_NUMBERS))
+            name = config.transactional_id or str(runtime.client_numbers.next("producer"))
             config = config.replaced(client_id=f"producer-{name}")
         self.metadata: Final = Metadata(
             allow_auto_topic_creation=True, topic_idle_seconds=config.metadata_max_idle_ms / 1000

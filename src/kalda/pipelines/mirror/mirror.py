@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -36,7 +36,7 @@ from kalda.pipelines.mirror.delivery import (
     check_transactions,
 )
 from kalda.pipelines.mirror.group_sync import GroupSync
-from kalda.pipelines.mirror.offset_syncs import OffsetSyncs
+from kalda.pipelines.mirror.offset_syncs import RUNS_KEPT_MAX, OffsetSyncs
 from kalda.pipelines.mirror.policy import (
     CLUSTER_CONFIGS,
     GROUP_PREFIX,
@@ -99,6 +99,10 @@ class MirrorOptions:
             Partitions found later begin at the earliest offset.
         replication_factor: of copies; None takes the default of the target, which brokers before 2.4 lack.
         syncs_replication_factor: of the topic of offset syncs, in the same way.
+        begins: where partitions begin that have no progress yet; it wins over `start`.
+        returns: the mirror in the other direction whose copies this one brings back. It must have ended, and
+            `begins` must lie behind what it wrote.
+        runs_kept_max: runs of offsets that are kept in memory for a partition.
     """
 
     name: str
@@ -116,6 +120,9 @@ class MirrorOptions:
     delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
     replication_factor: int | None = None
     syncs_replication_factor: int | None = None
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    returns: str = ""
+    runs_kept_max: int = RUNS_KEPT_MAX
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
@@ -187,6 +194,21 @@ class Mirror:
         """Return the figures of the work so far."""
         return self._statistics
 
+    @property
+    def topics(self) -> MirroredTopics:
+        """The topics that are copied, as of the last look."""
+        return self._topics
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Where each partition of the source goes on; between two transactions all before it is copied."""
+        return self._positions
+
+    @property
+    def syncs(self) -> Mapping[TopicPartition, OffsetSyncs]:
+        """Which offsets of the source became which of the target."""
+        return self._syncs
+
     def run_once(self) -> None:
         """Copy what the source holds at the time of the call, and carry groups over.
 
@@ -216,7 +238,8 @@ class Mirror:
                 [
                     ReverseCopy(mirror, topic)
                     for mirror, topic, origin in copies
-                    if self._target_id in (origin.cluster_id, *origin.passed)
+                    if mirror != self._options.returns
+                    and self._target_id in (origin.cluster_id, *origin.passed)
                 ],
             )
             self._passed = _passed(copies)
@@ -377,6 +400,7 @@ class Mirror:
         unknown = [source for source in new if source not in known]
         at_end = is_first_run and self._options.start == "latest"
         found = (self._reader.end_offsets if at_end else self._reader.beginning_offsets)(unknown)
+        found |= {each: offset for each, offset in self._options.begins.items() if each in found}
         self._positions |= known | found
         if at_end and found:
             # Committed at once: after a restart these partitions must not count as found later.
@@ -433,7 +457,7 @@ class Mirror:
             raise
         self._positions |= copied.positions
         for source, runs in copied.runs.items():
-            self._syncs.setdefault(source, OffsetSyncs()).add(runs)
+            self._syncs_of(source).add(runs)
         before = self._statistics
         self._statistics = replace(
             before,
@@ -462,10 +486,13 @@ class Mirror:
             before = self._recorded.get(source)
             if before is not None and is_other(before.topic_id, sync.topic_id):
                 self._syncs.pop(source, None)
-            self._syncs.setdefault(source, OffsetSyncs()).add(sync.runs)
+            self._syncs_of(source).add(sync.runs)
             if isinstance(self._delivery, ExactlyOnce):
                 # Without transactions, the records before the position may be missing.
                 self._recorded[source] = Progress(sync.topic_id, sync.position)
+
+    def _syncs_of(self, source: TopicPartition) -> OffsetSyncs:
+        return self._syncs.setdefault(source, OffsetSyncs(kept_max=self._options.runs_kept_max))
 
     def _progress_metadata(self, source: TopicPartition) -> str:
         topic = source.topic

@@ -43,7 +43,8 @@ class OffsetSyncs:
     22 is 13.
     """
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
+    def __init__(self, runs: Iterable[Run] = (), *, kept_max: int = RUNS_KEPT_MAX) -> None:
+        self._kept_max: Final = kept_max
         self._runs: list[Run] = []
         self.add(runs)
 
@@ -63,7 +64,12 @@ class OffsetSyncs:
                 self._runs[-1] = Run(last.source, last.target, last.count + each.count)
             else:
                 self._runs.append(each)
-        del self._runs[:-RUNS_KEPT_MAX]
+        del self._runs[: -self._kept_max]
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The runs that are kept, in order."""
+        return self._runs
 
     def translate(self, offset: int) -> int | None:
         """Return where a group goes on in the copy; None if that lies before every known run."""

@@ -28,7 +28,7 @@ class _Incarnation(NamedTuple):
     """A partition of a topic; a topic that is created again under its name is another one."""
 
     topic_partition: TopicPartition
-    topic_id: UUID
+    topic_id: int
 
     def __str__(self) -> str:
         return str(self.topic_partition)
@@ -47,6 +47,8 @@ class Observer:
         self._committed: Final[dict[_Incarnation, dict[int, tuple[int, int]]]] = {}
         """The CRC and last offset of each batch that was below a high watermark, by base offset."""
         self._read_to: Final[dict[_Incarnation, int]] = {}
+        self._last: Final[dict[Partition, tuple[UUID, int, int]]] = {}
+        """Topic id, epoch and high watermark of each leader at the last look: most looks find the same."""
 
     def look(self) -> None:
         """Compare what leaders say of themselves with what was seen before."""
@@ -124,13 +126,17 @@ class Observer:
         )
 
     def _partitions(self) -> Iterator[tuple[int, Partition]]:
-        for broker_id, server in self._cluster.servers.items():
-            if self._cluster.is_serving(broker_id):
-                for partition in list(server.services.replica_manager.partitions.values()):
-                    yield broker_id, partition
+        for broker_id, partitions in self._cluster.partitions().items():
+            for partition in list(partitions.values()):
+                yield broker_id, partition
 
     def _look_at(self, broker_id: int, partition: Partition) -> None:
-        name, epoch = _incarnation(partition), partition.leader_epoch
+        epoch, watermark = partition.leader_epoch, partition.log.high_watermark
+        now = (partition.topic_id, epoch, watermark)
+        if self._last.get(partition) == now:
+            return
+        self._last[partition] = now
+        name = _incarnation(partition)
         leader = self._leaders.get((name, epoch))
         if leader is None:
             self._leaders[name, epoch] = broker_id
@@ -139,7 +145,6 @@ class Observer:
             self._history.violate(
                 "one leader for each epoch", f"{name} in epoch {epoch}: {leader} and {broker_id}"
             )
-        watermark = partition.log.high_watermark
         key = (name, epoch, self._cluster.machine(broker_id).starts)
         before = self._watermarks.get(key, -1)
         if watermark < before:
@@ -167,7 +172,7 @@ class Observer:
 
 
 def _incarnation(partition: Partition) -> _Incarnation:
-    return _Incarnation(partition.topic_partition, partition.topic_id)
+    return _Incarnation(partition.topic_partition, partition.topic_id.int)
 
 
 def _batches(log: UnifiedLog, start: int, end: int) -> dict[int, tuple[int, int]]:

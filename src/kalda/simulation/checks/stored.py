@@ -8,18 +8,21 @@ What it checks:
 - the session of a broker that has ended expires.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from kalda.broker.replicas.partition import Partition
 from kalda.cluster import paths
 from kalda.cluster.schema import PartitionState, SchemaError, decode_partition_state, decode_topic
-from kalda.common.types import UUID, TopicPartition
+from kalda.common.types import TopicPartition
 from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
 from kalda.simulation.history import History
 from kalda.zookeeper.server.data_tree import DataTree
 
 EXPIRY_SECONDS: Final = SESSION_TIMEOUT_MS / 1000 + 5
 """A session expires at the next bucket behind its time-out, and its end is a write like others."""
+
+_NONE: Final[Mapping[TopicPartition, Partition]] = {}
 
 
 class StoredState:
@@ -28,45 +31,65 @@ class StoredState:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._committed: Final[dict[tuple[UUID, int], tuple[int, int, int, int]]] = {}
+        self._committed: Final[dict[tuple[int, int], tuple[int, int, int, int]]] = {}
         """Leader, version of the znode, count of in-sync replicas and high watermark at the last look."""
         self._down_since: Final[dict[int, float]] = {}
         """When each broker's process was seen as ended, while the coordination server ran all the time."""
+        self._paths: Final[dict[TopicPartition, str]] = {}
+        self._decoded: Final[dict[TopicPartition, tuple[bytes | None, PartitionState | None]]] = {}
+        """What each znode held at the last look, since most looks find the same."""
 
     def look(self) -> None:
         """Compare once."""
         tree = self._cluster.tree
         self._look_at_sessions(tree)
-        for broker_id, server in self._cluster.servers.items():
-            if not self._cluster.is_serving(broker_id):
-                continue
-            for partition in list(server.services.replica_manager.partitions.values()):
+        hosted = self._cluster.partitions()
+        for broker_id, partitions in hosted.items():
+            for partition in partitions.values():
                 if partition.is_leader and not partition.is_offline:
                     self._look_at_commits(broker_id, partition)
-                    self._look_at_replicas(broker_id, partition)
+                    self._look_at_replicas(broker_id, partition, hosted)
                     if tree is not None:
                         self._compare(tree, broker_id, partition)
 
     def _compare(self, tree: DataTree, broker_id: int, partition: Partition) -> None:
         name = partition.topic_partition
-        node = tree.nodes.get(paths.partition_state(name))
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = paths.partition_state(name)
+        node = tree.nodes.get(path)
         if node is None or node.version != partition.partition_epoch:
             return
-        stored = _decoded(name, node.data, node.version)
+        stored = self._stored(name, node.data)
         if stored is None or (stored.leader, stored.leader_epoch) != (broker_id, partition.leader_epoch):
             return
-        if set(stored.isr) != set(partition.isr) and _is_same_topic(tree, partition):
+        if (
+            stored.isr != partition.isr
+            and set(stored.isr) != set(partition.isr)
+            and _is_same_topic(tree, partition)
+        ):
             self._history.violate(
                 "a leader uses the stored in-sync replicas",
                 f"{name} has {sorted(partition.isr)} on its leader {broker_id} and {sorted(stored.isr)} in "
                 f"version {node.version} of its znode",
             )
 
+    def _stored(self, name: TopicPartition, data: bytes | None) -> PartitionState | None:
+        seen = self._decoded.get(name)
+        if seen is not None and seen[0] is data:
+            return seen[1]
+        try:
+            state = decode_partition_state(name, data or b"", -1)
+        except SchemaError:
+            state = None
+        self._decoded[name] = (data, state)
+        return state
+
     def _look_at_commits(self, broker_id: int, partition: Partition) -> None:
         name, log = partition.topic_partition, partition.log
         wanted = min(log.config.min_insync_replicas, len(partition.replicas))
         now = (broker_id, partition.partition_epoch, len(partition.isr), log.high_watermark)
-        key = (partition.topic_id, name.partition)
+        key = (partition.topic_id.int, name.partition)
         before = self._committed.get(key)
         self._committed[key] = now
         # In one version of the znode, so that the replicas were the same all the time.
@@ -78,21 +101,23 @@ class StoredState:
                 f"{list(partition.isr)} in sync, {wanted} are needed",
             )
 
-    def _look_at_replicas(self, leader_id: int, partition: Partition) -> None:
+    def _look_at_replicas(
+        self,
+        leader_id: int,
+        partition: Partition,
+        hosted: Mapping[int, Mapping[TopicPartition, Partition]],
+    ) -> None:
         name, committed = partition.topic_partition, partition.log.high_watermark
         for broker_id in partition.isr:
-            if broker_id == leader_id or not self._cluster.is_serving(broker_id):
+            if broker_id == leader_id:
                 continue
-            manager = self._cluster.servers[broker_id].services.replica_manager
-            replica = manager.partitions.get(name)
+            replica = hosted.get(broker_id, _NONE).get(name)
             if replica is None or replica.topic_id != partition.topic_id or replica.is_offline:
                 continue
             # A leader that was replaced does not know yet who is in sync.
-            if replica.leader_epoch != partition.leader_epoch:
+            if replica.leader_epoch != partition.leader_epoch or replica.log.log_end_offset >= committed:
                 continue
-            if self._cluster.machine(broker_id).disk.power_losses:
-                continue
-            if replica.log.log_end_offset < committed:
+            if not self._cluster.machine(broker_id).disk.power_losses:
                 self._history.violate(
                     "in-sync replicas have what is committed",
                     f"{name} is committed to {committed} on {leader_id}, and ends at "
@@ -114,13 +139,6 @@ class StoredState:
                         "sessions expire",
                         f"broker {broker_id} ended at {since:.1f} and is registered still",
                     )
-
-
-def _decoded(name: TopicPartition, data: bytes | None, version: int) -> PartitionState | None:
-    try:
-        return decode_partition_state(name, data or b"", version)
-    except SchemaError:
-        return None
 
 
 def _is_same_topic(tree: DataTree, partition: Partition) -> bool:

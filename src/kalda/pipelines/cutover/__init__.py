@@ -1,0 +1,1 @@
+"""Moves producers and consumers from one cluster to another one at a cut that both logs agree on."""
