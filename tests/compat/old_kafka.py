@@ -193,8 +193,7 @@ class ApacheBroker:
     def start_nowait(self) -> None:
         """Start the broker and return at once; `wait_started` must follow."""
         assert not self.is_running, "the broker is running already"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.properties_file.write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
+        self.write_properties()
         log4j = self.directory / "log4j.properties"
         log4j.write_text(LOG4J)
         command = [self._java, *self._java_options, f"-Dlog4j.configuration=file:{log4j}"]
@@ -204,6 +203,11 @@ class ApacheBroker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
+
+    def write_properties(self) -> None:
+        """Write ``server.properties``, as each start does."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.properties_file.write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
 
     def wait_started(self) -> None:
         """Return when the broker that was started serves.
@@ -247,8 +251,9 @@ class ApacheBroker:
     def kalda(self, settings: Mapping[str, str] | None = None) -> BrokerProcess:
         """Return a process of Kalda with the same id, port, log directories and ``server.properties``.
 
-        The properties are those of the last start; `settings` wins over them. It is not started yet.
+        `settings` wins over the properties. It is not started yet.
         """
+        self.write_properties()
         return BrokerProcess(
             self.broker_id,
             self.log_dirs[0],

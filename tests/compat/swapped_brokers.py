@@ -4,6 +4,7 @@
 step, which keep the process ids in files, as a supervisor does.
 """
 
+import asyncio
 import os
 import shlex
 import shutil
@@ -19,7 +20,10 @@ from typing import Final, Self
 from benchmarks.apache_kafka import NotAvailableError, free_ports, kafka_jars
 from kalda import Admin
 from kalda.clients.errors import ClientError
+from kalda.common.overriding import override
 from kalda.testing.process_cluster import ZooKeeperProcess
+from kalda.testing.security import ClientConfigs, SecuredCluster, Security
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from tests.compat.old_kafka import LOG4J
 
 STOP_SECONDS: Final = 60
@@ -46,7 +50,7 @@ echo $! >{pid}
 """
 
 
-class SwappableCluster:
+class SwappableCluster(ClientConfigs):
     """ZooKeeper and brokers 1, 2, …, whose softwares scripts start and stop.
 
     As a context manager it starts ZooKeeper and all brokers as Kafka, and kills everything at the end.
@@ -57,6 +61,7 @@ class SwappableCluster:
         brokers: How many brokers.
         settings: More lines of every ``server.properties``.
         directories: How many log directories each broker has.
+        security: Logins, encryption and ACLs of the brokers' one listener; without it everything is open.
 
     Raises:
         NotAvailableError: there is no Java, or the jars cannot be had.
@@ -70,7 +75,9 @@ class SwappableCluster:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         directories: int = 1,
+        security: Security | None = None,
     ) -> None:
+        super().__init__()
         java = shutil.which("java")
         if java is None:
             raise NotAvailableError("Apache Kafka needs Java and there is no 'java' on the PATH")
@@ -81,12 +88,15 @@ class SwappableCluster:
         self.zookeeper: Final = ZooKeeperProcess(directory / "zookeeper", port=zookeeper_port)
         self.zookeeper_address: Final = f"127.0.0.1:{zookeeper_port}"
         directory.mkdir(parents=True, exist_ok=True)
+        self.secured = None if security is None else SecuredCluster(security, directory / "security")
         (directory / "log4j.properties").write_text(LOG4J)
         for broker_id in self.ids:
             self._write_broker(broker_id, directories, java, release, settings or {})
 
     def __enter__(self) -> Self:
         self.zookeeper.start()
+        if self.secured is not None:
+            asyncio.run(self._add_users(self.secured))
         for broker_id in self.ids:
             self.run("start_kafka", broker_id)
         self.wait_listed()
@@ -101,12 +111,13 @@ class SwappableCluster:
             self.zookeeper.kill()
 
     @property
+    @override
     def bootstrap(self) -> str:
-        """The addresses of all brokers."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def script(self, step: str, broker_id: int | str = "{id}") -> str:
-        """Return the command of a step: ``start_kafka``, ``stop_kafka``, ``start_kalda``, ``stop_kalda``."""
+        """Return the command of a step: ``start_kafka``, ``stop_kafka``, ``start_kalda``, ``stop_kalda``, "
+        "and ``kill_…``."""
         return f"{self.directory}/{broker_id}/{step}"
 
     def run(self, step: str, broker_id: int) -> None:
@@ -137,13 +148,19 @@ class SwappableCluster:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
-                with Admin(bootstrap_servers=self.bootstrap) as admin:
+                with Admin.from_config(self.client_config()) as admin:
                     if self.ids == sorted(node.id for node in admin.describe_cluster().nodes):
                         return
             except ClientError:
                 pass  # none answers yet
             time.sleep(0.2)
         raise NotAvailableError(f"the brokers {self.ids} did not come up; see {self.directory}/*/*.log")
+
+    async def _add_users(self, secured: SecuredCluster) -> None:
+        client = await EnsembleClient.connect(
+            self.zookeeper_address, session_timeout_ms=10_000, connection_timeout_ms=10_000
+        )
+        await secured.add_users(client)
 
     def _write_broker(
         self, broker_id: int, directories: int, java: str, release: str, settings: Mapping[str, str]
@@ -153,11 +170,13 @@ class SwappableCluster:
         names = ["data" if number == 0 else f"data{number}" for number in range(directories)]
         for name in names:
             (home / name).mkdir()
+        protocol = "PLAINTEXT" if self.secured is None else self.secured.protocol
         properties = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[broker_id]}",
+            "listeners": f"{protocol}://127.0.0.1:{self.ports[broker_id]}",
             "zookeeper.connect": self.zookeeper_address,
             "log.dirs": ",".join(str(home / name) for name in names),
+            **({} if self.secured is None else self.secured.settings()),
             **settings,
         }
         file = home / "server.properties"

@@ -47,7 +47,8 @@ class MixedCluster:
         (zookeeper_port,) = free_ports(1)
         self.zookeeper = ZooKeeperProcess(directory / "zookeeper", port=zookeeper_port)
         address = f"127.0.0.1:{zookeeper_port}"
-        self.kalda = BrokerProcess(KALDA_ID, directory / "kalda", address, settings=COMMON)
+        eligible = {"kalda.controller.eligible": "true"}
+        self.kalda = BrokerProcess(KALDA_ID, directory / "kalda", address, settings={**COMMON, **eligible})
         # A controller that stops finds no other one to ask, and tries for a quarter of a minute.
         settings = {
             **COMMON,

@@ -71,10 +71,13 @@ class RealZooKeeper:
         tick_ms: int = 200,
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
+        jars: Sequence[Path] | None = None,
     ) -> None:
+        """`jars` are those of another release than PySpark's."""
         self._directory = directory
         self._settings = dict(settings or {})
         self._java_options = java_options
+        self._jars = jars
         self._tick_ms = tick_ms
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -150,7 +153,7 @@ class RealZooKeeper:
                     "-Dzookeeper.extendedTypesEnabled=true",
                     *self._java_options,
                     "-cp",
-                    ":".join(map(str, _jar_paths())),
+                    ":".join(map(str, self._jars or _jar_paths())),
                     "org.apache.zookeeper.server.quorum.QuorumPeerMain",
                     str(config),
                 ],

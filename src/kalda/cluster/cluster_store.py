@@ -227,7 +227,7 @@ class ClusterStore:
             assignments |= schema.decode_each(
                 [name],
                 [entry],
-                lambda name, entry: schema.decode_topic(name, entry[0], entry[1].version),
+                lambda name, entry: schema.decode_topic(name, entry[0], entry[1].version, entry[1].czxid),
             )
         return assignments
 

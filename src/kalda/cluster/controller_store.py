@@ -6,6 +6,7 @@ election. So a controller that was replaced while it was paused cannot write: it
 """
 
 import contextlib
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,9 +15,8 @@ from kalda.cluster import paths, schema
 from kalda.cluster.cluster_store import READ_AT_ONCE, read_partition_states
 from kalda.cluster.schema import PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.turns import between, between_many
-from kalda.common.types import UUID, ZERO_UUID, TopicPartition, random_uuid
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition, is_allowed_uuid
 from kalda.runtime.clock import Clock
-from kalda.runtime.random import Random
 from kalda.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
@@ -55,9 +55,7 @@ class StatesUpdated:
     conflicts: dict[TopicPartition, PartitionState | None]
 
 
-async def elect(
-    zookeeper: ZooKeeperClient, clock: Clock, random: Random, broker_id: int
-) -> "ControllerStore | None":
+async def elect(zookeeper: ZooKeeperClient, clock: Clock, broker_id: int) -> "ControllerStore | None":
     """Try to become controller; return the new controller's store, or None if another broker is controller.
 
     One transaction creates `/controller` and increments the epoch, so each controller has its own epoch.
@@ -82,16 +80,31 @@ async def elect(
         return None
     epoch_stat = results[1]
     assert isinstance(epoch_stat, Stat), f"the result of a set is a stat, not {epoch_stat!r}"
-    return ControllerStore(zookeeper, random, epoch, epoch_stat.version)
+    return ControllerStore(zookeeper, epoch, epoch_stat.version)
+
+
+def given_topic_id(cluster_id: str, assignment: TopicAssignment) -> UUID:
+    """Return the id that a controller gives to a topic without one.
+
+    It depends on when the topic was created, so that a topic whose id is lost gets the same one again, and
+    a topic that was deleted and created again gets another: brokers have logs under the id. A controller of
+    Kafka before 2.8 writes topics without the id that a controller of Kalda gave them.
+    """
+    text = f"{cluster_id} {assignment.topic} {assignment.created_at}"
+    while True:
+        digest = hashlib.sha256(text.encode())
+        value = UUID(bytes=digest.digest()[:16])
+        if is_allowed_uuid(value):
+            return value
+        text = digest.hexdigest()
 
 
 class ControllerStore:
     """The writes of one controller's term. All raise `ControllerMovedError` once the term is over."""
 
-    def __init__(self, zookeeper: ZooKeeperClient, random: Random, epoch: int, epoch_version: int) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, epoch: int, epoch_version: int) -> None:
         self.epoch: Final = epoch
         self._zookeeper: Final = zookeeper
-        self._random: Final = random
         self._fence: Final = Check(paths.CONTROLLER_EPOCH, epoch_version)
 
     async def create_partition_states(
@@ -190,24 +203,24 @@ class ControllerStore:
     async def give_topic_ids(
         self, assignments: Mapping[str, TopicAssignment], known: Mapping[str, TopicAssignment]
     ) -> dict[str, TopicAssignment]:
-        """Give an id to topics that older tools wrote without one; return all assignments.
+        """Give an id to topics that older software wrote without one; return all assignments.
 
-        A topic that such a tool created gets a new id. One of the `known` topics that it wrote again, to add
-        partitions, gets its own id back: brokers have logs under it. Its version is higher then; that of a
-        topic that was deleted and created again is not. A topic that another client writes at the same time
-        gets its id when the controller reads it again.
+        A topic that such a tool created gets a `given_topic_id`. One of the `known` topics that it wrote
+        again, to add partitions, gets its own id back: brokers have logs under it. Its version is higher
+        then; that of a topic that was deleted and created again is not. A topic that another client writes at
+        the same time gets its id when the controller reads it again.
         """
+        without = [each for each in assignments.values() if each.topic_id == ZERO_UUID]
+        if not without:
+            return dict(assignments)
+        cluster_id = await self._cluster_id()
 
         def id_of(topic: str, found: TopicAssignment) -> UUID:
             before = known.get(topic)
             is_known = before is not None and before.topic_id != ZERO_UUID and found.version > before.version
-            return before.topic_id if before is not None and is_known else random_uuid(self._random)
+            return before.topic_id if before is not None and is_known else given_topic_id(cluster_id, found)
 
-        wanted = {
-            topic: replace(each, topic_id=id_of(topic, each))
-            for topic, each in assignments.items()
-            if each.topic_id == ZERO_UUID
-        }
+        wanted = {each.topic: replace(each, topic_id=id_of(each.topic, each)) for each in without}
         outcomes = await self._zookeeper.multi_many(
             [
                 [self._fence, SetData(paths.topic(topic), schema.encode_topic(each), each.version)]
@@ -221,6 +234,12 @@ class ControllerStore:
             if not isinstance(outcome, ZooKeeperError)
         }
         return {topic: given.get(topic, each) for topic, each in assignments.items()}
+
+    async def _cluster_id(self) -> str:
+        try:
+            return schema.decode_cluster_id((await self._zookeeper.get(paths.CLUSTER_ID))[0])
+        except NoNodeError:
+            return ""
 
     async def set_legacy_reassignment(self, remaining: Mapping[TopicPartition, tuple[int, ...]]) -> None:
         """Keep only these reassignments in `/admin/reassign_partitions`; delete it if none remain."""

@@ -181,6 +181,8 @@ class TopicAssignment:
     topic_id: UUID
     partitions: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
     version: int = -1
+    created_at: int = field(default=-1, compare=False)
+    """The transaction that created the topic, of an assignment that was read from ZooKeeper; else -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +413,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
     return _dump(value)
 
 
-def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
+def decode_topic(topic: str, data: bytes, version: int = -1, created_at: int = -1) -> TopicAssignment:
     """Decode `/brokers/topics/T`; a topic without an id (versions 1 and 2) gets `ZERO_UUID`.
 
     Raises:
@@ -433,7 +435,7 @@ def decode_topic(topic: str, data: bytes, version: int = -1) -> TopicAssignment:
         topic_id = ZERO_UUID if text is None else uuid_from_text(_text(text, what))
     except ValueError as error:
         raise SchemaError(f"{what}: {error}") from None
-    return TopicAssignment(topic, topic_id, dict(sorted(partitions.items())), version)
+    return TopicAssignment(topic, topic_id, dict(sorted(partitions.items())), version, created_at)
 
 
 def encode_partition_state(state: PartitionState) -> bytes:

@@ -16,6 +16,7 @@ __all__ = [
     "BrokerEndpoint",
     "TopicPartition",
     "by_topic",
+    "is_allowed_uuid",
     "is_other_topic",
     "random_uuid",
     "uuid_from_text",
@@ -85,6 +86,11 @@ def uuid_from_text(text: str) -> UUID:
     return UUID(bytes=raw)
 
 
+def is_allowed_uuid(value: UUID) -> bool:
+    """Return whether Kafka would make this id: not a reserved one, and its text does not look like a flag."""
+    return value.int > 1 and not uuid_to_text(value).startswith("-")
+
+
 def random_uuid(random: Random) -> UUID:
     """Make a new id, never one that Kafka reserves and never one whose text begins with a dash.
 
@@ -92,5 +98,5 @@ def random_uuid(random: Random) -> UUID:
     """
     while True:
         value = new_uuid(random)
-        if value.int > 1 and not uuid_to_text(value).startswith("-"):
+        if is_allowed_uuid(value):
             return value

@@ -362,7 +362,7 @@ class ControllerDriver:
             await self._clear_lost_term()
             controller_id = await self._watches.controller_id()
         if controller_id is None and self._takes_part():
-            store = await elect(self._zookeeper, self._clock, self._cluster.random, self._broker_id)
+            store = await elect(self._zookeeper, self._clock, self._broker_id)
             if store is not None:
                 self._controller_id = self._broker_id
                 await self._become_controller(store)

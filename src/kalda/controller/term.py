@@ -24,7 +24,7 @@ from kalda.cluster.schema import (
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
-from kalda.common.turns import Turns, between
+from kalda.common.turns import Turns, between, between_many
 from kalda.common.types import UUID, TopicPartition, is_other_topic
 from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
@@ -299,7 +299,11 @@ class Term:
         await self.check_registration(broker_id, broker_epoch, ErrorCode.STALE_BROKER_EPOCH)
         await self._refresh(requests)
         context = self.context
-        outcomes = {p: isr_requests.decide(context, broker_id, p, each) for p, each in requests.items()}
+        outcomes: dict[TopicPartition, PartitionState | ErrorCode] = {}
+        for index, (partition, request) in enumerate(requests.items()):
+            # The owner task does nothing else meanwhile, so the context stays as it is.
+            await between_many(index)
+            outcomes[partition] = isr_requests.decide(context, broker_id, partition, request)
         wanted = {
             partition: state
             for partition, state in outcomes.items()
@@ -323,7 +327,7 @@ class Term:
         """Check that a broker is live, in this registration; with `may_omit`, the epoch may be unknown.
 
         Raises:
-            ApiError: `unknown`: it is not live; STALE_BROKER_EPOCH: it has restarted since.
+            ApiError: `unknown`: it is not live; STALE_BROKER_EPOCH: it is live in another registration.
         """
         known = self.context.live_brokers.get(broker_id)
         if known is None or known.epoch < broker_epoch:
@@ -332,7 +336,7 @@ class Term:
             known = self.context.live_brokers.get(broker_id)
         if known is None:
             raise ApiError(unknown, f"Broker {broker_id} is not live.")
-        if broker_epoch < known.epoch and not (may_omit and broker_epoch == UNKNOWN_BROKER_EPOCH):
+        if broker_epoch != known.epoch and not (may_omit and broker_epoch == UNKNOWN_BROKER_EPOCH):
             raise ApiError(
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker_id} has restarted: its epoch is {known.epoch}, not {broker_epoch}.",

@@ -32,6 +32,7 @@ from kalda.testing.cluster_threads import (
     MemberThread,
     cluster_of_this_thread,
 )
+from kalda.testing.kept_directories import keep
 from kalda.testing.namespace import Namespace, Namespaces
 from kalda.testing.process import free_ports
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
@@ -612,6 +613,7 @@ class Cluster(ClientConfigs):
         for thread in reversed(self._members.values()):
             if thread.is_running:
                 thread.kill()
+        keep(self._directory)
         if self._temporary is not None:
             self._temporary.cleanup()
 

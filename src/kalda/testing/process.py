@@ -21,6 +21,7 @@ from typing import Final, Self
 from kalda.common import invariants
 from kalda.common.overriding import override
 from kalda.common.public import public
+from kalda.testing.kept_directories import keep
 
 _READY: Final = re.compile(rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? zookeeper=(?P<zookeeper>\S+)\n")
 _VIOLATION: Final = re.compile(rb"^AssertionError.*$", re.MULTILINE)
@@ -324,6 +325,13 @@ class KaldaProcess(CommandProcess):
             *self._options,
             *setting_arguments(self.settings),
         ]
+
+    @override
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        keep(self.directory)
 
     @override
     def wait_ready(self) -> None:

@@ -17,6 +17,7 @@ from kalda.clients.admin.admin import Admin
 from kalda.common.overriding import override
 from kalda.common.public import public, public_in
 from kalda.faults import Fault, FaultPlan
+from kalda.testing.kept_directories import keep
 from kalda.testing.namespace import Namespace, Namespaces
 from kalda.testing.process import (
     CommandProcess,
@@ -419,3 +420,4 @@ class ProcessCluster(ClientConfigs):
         for process in (*self._brokers, self._coordinator):
             if process is not None and process.is_running:
                 process.kill()
+        keep(self.directory)

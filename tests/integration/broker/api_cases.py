@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kazoo.client import KazooClient
+
 from kalda.broker.process.secure import ADMINISTRATOR
+from kalda.cluster import paths
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, uuid_to_text
@@ -81,6 +84,17 @@ class Site:
     def controller_epoch(self) -> int:
         """The epoch in which it was elected."""
         return self.cluster.server(self.controller).services.controller.epoch
+
+    def broker_epoch(self, broker_id: int) -> int:
+        """Return the epoch of a broker's registration."""
+        zookeeper = KazooClient(self.cluster.zookeeper)
+        zookeeper.start()
+        try:
+            epoch: int = zookeeper.exists(paths.broker(broker_id)).czxid
+        finally:
+            zookeeper.stop()
+            zookeeper.close()
+        return epoch
 
     def id_of(self, topic: str) -> uuid.UUID:
         """Return a topic's id."""
@@ -610,11 +624,11 @@ CASES: dict[ApiKey, Case] = {
         _always({"broker_id": 99, "broker_epoch": -1}),
     ),
     ApiKey.ALTER_PARTITION: Case(
-        lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": -1},
+        lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": site.broker_epoch(site.brokers[0])},
         _always({"broker_id": 99, "broker_epoch": -1}),
     ),
     ApiKey.ALLOCATE_PRODUCER_IDS: Case(
-        lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": -1},
+        lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": site.broker_epoch(site.brokers[0])},
         _always({"broker_id": 99, "broker_epoch": -1}),
     ),
     ApiKey.OFFSET_COMMIT: Case(

@@ -10,6 +10,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.context import Replica
 from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.controller.events import DeletionCompletionRequested, ElectionType
+from kalda.controller.isr_requests import IsrRequest
 from kalda.controller.partition_state_machine import PartitionStatus
 from tests.unit.controller.simulated_cluster import Simulation, broker
 
@@ -31,6 +32,8 @@ actions = st.one_of(
     st.tuples(st.just("answer"), st.tuples(st.integers(0, 3), st.booleans())),
     st.tuples(st.just("shrink"), partitions),
     st.tuples(st.just("expand"), partitions),
+    st.tuples(st.just("ask to shrink"), partitions),
+    st.tuples(st.just("ask to expand"), partitions),
     st.tuples(st.just("catch up"), st.none()),
     st.tuples(st.just("catch up"), st.none()),
     st.tuples(st.just("tell states"), st.none()),
@@ -88,7 +91,10 @@ class ControllerRun:
                 simulation.feed(DeletionCompletionRequested((topic,)))
             case "answer", (int(index), bool(is_good)) if index < len(simulation.unanswered):
                 simulation.answer(index, ErrorCode.NONE if is_good else ErrorCode.KAFKA_STORAGE_ERROR)
-            case (("shrink" | "expand"), (str(topic), int(number))):
+            case (
+                ("shrink" | "expand" | "ask to shrink" | "ask to expand"),
+                (str(topic), int(number)),
+            ):
                 self.change_isr(TopicPartition(topic, number), action)
             case "catch up", _:
                 self.catch_up()
@@ -142,7 +148,9 @@ class ControllerRun:
         self.simulation.tell_states()
 
     def change_isr(self, partition: TopicPartition, action: str) -> None:
-        """The leader, if it lives and knows that it leads, changes the ISR behind the controller's back."""
+        """The leader, if it lives and knows that it leads, changes the ISR behind the controller's back, or
+        asks the controller for it as leaders of Apache Kafka do.
+        """
         simulation = self.simulation
         state = simulation.states.get(partition)
         if state is None or state.leader not in simulation.brokers:
@@ -151,7 +159,7 @@ class ControllerRun:
             return
         role = (state.leader, state.leader_epoch)
         isr: tuple[int, ...] = (state.leader,)
-        if action == "expand":
+        if action.endswith("expand"):
             replicas = simulation.assignments[partition.topic].partitions[partition.partition].replicas
             isr = tuple(
                 r
@@ -161,8 +169,20 @@ class ControllerRun:
                 # A follower that cannot write does not fetch.
                 and (r in state.isr or partition not in simulation.full_replicas.get(r, ()))
             )
-        if isr != state.isr:
+        if isr == state.isr:
+            return
+        if not action.startswith("ask"):
             simulation.write_state(partition, state.leader, state.leader_epoch, isr)
+        elif is_same_life(simulation, state.leader):
+            request = IsrRequest(
+                state.leader_epoch,
+                state.version,
+                isr,
+                broker_epochs={
+                    each: simulation.brokers[each].epoch for each in isr if each in simulation.brokers
+                },
+            )
+            simulation.alter_isr(state.leader, partition, request)
 
     def listen(self) -> None:
         for broker_id, request in self.simulation.heard:
@@ -259,8 +279,8 @@ class ControllerRun:
 
 def is_same_life(simulation: Simulation, broker_id: int) -> bool:
     """Whether the broker that the controller knows is the one that runs, not one that has restarted since."""
-    info = simulation.brokers.get(broker_id)
-    return info is not None and info.epoch == simulation.context.live_brokers[broker_id].epoch
+    info, known = simulation.brokers.get(broker_id), simulation.context.live_brokers.get(broker_id)
+    return info is not None and known is not None and info.epoch == known.epoch
 
 
 @settings(max_examples=200, deadline=None)

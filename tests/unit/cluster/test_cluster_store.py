@@ -394,7 +394,7 @@ async def test_foreign_znodes_among_the_notifications_are_no_obstacle() -> None:
 
 
 async def elected(cluster: ClusterStore, broker_id: int = 1) -> ControllerStore:
-    store = await elect(cluster.zookeeper, InMemoryZooKeeper().clock, seeded(), broker_id)
+    store = await elect(cluster.zookeeper, InMemoryZooKeeper().clock, broker_id)
     assert store is not None
     return store
 
@@ -404,7 +404,7 @@ async def test_one_controller_at_a_time_each_with_its_own_epoch() -> None:
     first, second = await zookeeper.cluster(), await zookeeper.cluster()
     assert await first.controller_id() is None
     store = await elected(first)
-    assert await elect(second.zookeeper, zookeeper.clock, seeded(), 2) is None
+    assert await elect(second.zookeeper, zookeeper.clock, 2) is None
     assert 1 == await second.controller_id()
     await store.resign()
     successor = await elected(second, 2)

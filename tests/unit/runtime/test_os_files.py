@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from kalda.runtime.filesystem import FileKindError
 from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.runtime.system.portable import PORTABLE
 
 CONTENT = b"belongs to somebody else"
 
@@ -131,3 +134,35 @@ def test_bytes_are_read_into_memory_of_the_caller(tmp_path: Path) -> None:
     assert 2 == file.read_into(buffer, 8)
     assert b"89456." == buffer
     assert 0 == file.read_into(buffer, 10)
+
+
+_LOCKER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or PORTABLE, reason="the locks of Linux")
+def test_brokers_of_apache_kafka_and_kalda_exclude_each_other(tmp_path: Path) -> None:
+    """Java's locks are record locks. A broker that starts cuts off what another one has just written."""
+    path = tmp_path / ".lock"
+    path.write_bytes(b"4711")
+    command = [sys.executable, "-c", _LOCKER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as java:
+        assert java.stdin is not None
+        assert java.stdout is not None
+        assert b"locked\n" == java.stdout.readline()
+        assert java.pid == OsFileSystem().lock(str(path)), "not the process of an earlier start"
+        java.stdin.close()
+        java.wait()
+    lock = OsFileSystem().lock(str(path))
+    assert not isinstance(lock, int)
+    # The directory is locked against the other process though this one opens and closes the file.
+    path.read_bytes()
+    assert os.getpid() == OsFileSystem().lock(str(path))
+    assert 0 != subprocess.run(command, input=b"", capture_output=True, check=False).returncode
+    lock.release()
+    assert 0 == subprocess.run(command, input=b"", capture_output=True, check=False).returncode

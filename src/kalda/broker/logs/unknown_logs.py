@@ -4,15 +4,22 @@ Their files stay and nobody is served from them, so a restart over older data of
 backup, would hide acknowledged records without a word.
 """
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable
 from typing import Final
 
 from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.layout import ATTEMPTS_MAX
+from kalda.cluster.schema import TopicAssignment
 from kalda.common.types import TopicPartition
+from kalda.zookeeper.errors import ConnectionLossError, SessionExpiredError
 
 _NAMED_MAX: Final = 50
 """Topics that the log line names."""
+
+_RETRY_SECONDS: Final = 1.0
+"""A new session is opened within milliseconds, or as soon as a server answers."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -28,8 +35,7 @@ async def warn_of_unknown_logs(
     topics = sorted({partition.topic for partition in logs})
     if not topics:
         return
-    existing = set(await store.topics())
-    assignments = await store.topic_assignments([topic for topic in topics if topic in existing])
+    existing, assignments = await _read_topics(store, topics)
     unknown = [
         partition
         for partition in logs
@@ -54,3 +60,23 @@ async def warn_of_unknown_logs(
         ", ".join(names[:_NAMED_MAX]),
         f" and {more} more" if more > 0 else "",
     )
+
+
+async def _read_topics(
+    store: ClusterStore, topics: Iterable[str]
+) -> tuple[set[str], dict[str, TopicAssignment]]:
+    """Return the topics that exist, and the assignments of those of `topics`.
+
+    The logs were opened just before: nothing was sent to ZooKeeper for as long as that took, so the session
+    may be over. It is opened again, and the reads are repeated.
+    """
+    attempt = 1
+    while True:
+        try:
+            existing = set(await store.topics())
+            return existing, await store.topic_assignments([each for each in topics if each in existing])
+        except (ConnectionLossError, SessionExpiredError):
+            if attempt == ATTEMPTS_MAX:
+                raise
+            attempt += 1
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -33,12 +33,13 @@ CHANGES_PER_WRITE: Final = 500
 BACKOFF_MS: Final = (200, 1_000)
 """The pauses after errors of ZooKeeper. They are short, because acks=all producers wait for a shrink."""
 
-ANNOUNCE_CHECK_MS: Final = 2500
-"""How often `announce` is called; this and the next two values are Kafka's."""
+ANNOUNCE_CHECK_MS: Final = 500
+"""How often `announce` is called. Urgent changes wait for no more than this, and cause two notifications a
+second at most; Kafka's brokers check every 2.5 s."""
 ANNOUNCE_LINGER_SECONDS: Final = 5.0
-"""Changes are announced when none came for this long, so that many go into one notification ..."""
+"""Other changes are announced when none came for this long, so that many go into one notification ..."""
 ANNOUNCE_DELAY_SECONDS_MAX: Final = 60.0
-"""... or when the last notification is this old."""
+"""... or when the last notification is this old. Both values are Kafka's."""
 
 _Move: TypeAlias = tuple[str, bool, tuple[int, ...], tuple[int, ...]]
 """Topic, whether the change is an expansion, the in-sync replicas before and after it."""
@@ -74,7 +75,8 @@ class IsrChanges:
         self._last_change = clock.monotonic()
         self._last_notice = clock.monotonic()
         self._is_urgent = False
-        """Whether to notify the controller at once: a leader without disk space can now hand over."""
+        """Whether to notify the controller at once: a leader without disk space can now hand over, or a
+        reassignment may be complete."""
         self.shrinks = 0
         self.expansions = 0
         self.failures = 0
@@ -163,6 +165,7 @@ class IsrChanges:
                 self._is_urgent |= not partition.log.is_writable
             else:
                 self.shrinks += 1
+            self._is_urgent |= partition.is_being_reassigned
             self._unannounced.add(change.topic_partition)
             self._last_change = self._clock.monotonic()
             if partition.commit_isr(change, result.version):

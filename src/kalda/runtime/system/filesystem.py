@@ -3,6 +3,8 @@
 import contextlib
 import errno
 import os
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -77,7 +79,12 @@ class OsFile:
 
 
 class OsDirectoryLock:
-    """An flock on the lock file, which contains this process's pid for a second process's message."""
+    """An flock and a record lock on a file, which contains this process's pid for a second process's message.
+
+    The two kinds of locks do not exclude each other on Linux. Apache Kafka's brokers hold a record lock on
+    the same file, so that one of them and Kalda never use a directory at the same time. A record lock of the
+    open file, as here, outlives that the process opens and closes the file again.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -180,7 +187,7 @@ class OsFileSystem:
         _sync(os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def lock(self, path: str) -> DirectoryLock | int:
-        """Try an flock on `path`."""
+        """Try an flock and a record lock on `path`."""
         import fcntl  # Windows lacks it, and tools that lock nothing import this module there
 
         descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, self._file_mode)
@@ -192,11 +199,37 @@ class OsFileSystem:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             return int(holder) if holder.strip().isdigit() else 0
+        if (other := _take_record_lock(descriptor)) is not None:
+            os.close(descriptor)
+            return other
         # The pid is only for another process's error message: a full disk must not stop the start.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return OsDirectoryLock(descriptor)
+
+
+_RECORD_LOCK: Final = "hhqqi0q"
+"""Linux's `struct flock` on 64 bits: type, whence, start, length, process."""
+
+
+def _take_record_lock(descriptor: int) -> int | None:
+    """Take a record lock on a whole file; return the process that has one, 0 if it is not known, or None."""
+    if PORTABLE or sys.platform != "linux" or sys.maxsize <= 2**32:
+        return None
+    import fcntl
+
+    wanted = struct.pack(_RECORD_LOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            # Not every file system has such locks; the flock is held.
+            return None
+    else:
+        return None
+    kind, _, _, _, process = struct.unpack(_RECORD_LOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, wanted))
+    return max(process, 0) if kind != fcntl.F_UNLCK else 0
 
 
 def _write_all(descriptor: int, data: Buffer) -> None:

@@ -82,7 +82,8 @@ def check_cluster(facts: ClusterFacts) -> list[Verdict]:
     if any(each.is_kraft for each in facts.brokers.values()):
         ids = ", ".join(str(key) for key, each in sorted(facts.brokers.items()) if each.is_kraft)
         text = (
-            f"brokers {ids} are in KRaft mode, which Kalda cannot join; copy the cluster with `kalda mirror`"
+            f"brokers {ids} are in KRaft mode, which Kalda cannot join; copy the cluster with `kalda mirror "
+            "cutover`"
         )
         return [Verdict(Level.STOPS, "kraft", _CLUSTER, text)]
     found = [*_check_brokers(facts), *_check_features(facts.features, _CLUSTER), *_check_groups(facts)]
@@ -97,8 +98,8 @@ def check_cluster(facts: ClusterFacts) -> list[Verdict]:
         found.append(Verdict(Level.STOPS, "offline directory", _CLUSTER, text))
     found += [Verdict(Level.LOOK, "not read", _CLUSTER, each) for each in facts.unread]
     text = (
-        "brokers of Kafka do not say which clients connect; Kalda serves clients of all releases from "
-        "0.8.2 to 4.4"
+        "brokers of Kafka do not say which clients connect; Kalda serves clients of all releases from 0.8.2 "
+        "to 4.4"
     )
     found.append(Verdict(Level.FITS, "clients", _CLUSTER, text))
     return found
@@ -175,9 +176,9 @@ def _check_features(features: Mapping[str, int], where: str) -> Iterator[Verdict
     levels = ", ".join(f"{name}={level}" for name, level in sorted(features.items()) if level)
     if levels:
         text = (
-            f"finalized features: {levels}. Kafka 3.9 in ZooKeeper mode finalizes none and cannot start "
-            "with these; "
-            "`kalda features disable` before a broker of Kafka is to come back"
+            f"finalized features: {levels}. Kafka in ZooKeeper mode supports none: they are out of force "
+            "while a broker of Kafka is in the cluster; `kalda features upgrade` brings them back behind "
+            "the last one"
         )
         yield Verdict(Level.LOOK, "features", where, text)
     else:
@@ -188,8 +189,7 @@ def _check_groups(facts: ClusterFacts) -> Iterator[Verdict]:
     if facts.consumer_groups:
         text = (
             f"groups of the consumer protocol (KIP-848): {_shown(facts.consumer_groups)}. Kafka in "
-            "ZooKeeper mode "
-            "has none; set `group.protocol`=classic in their clients first"
+            "ZooKeeper mode has none; set `group.protocol`=classic in their clients first"
         )
         yield Verdict(Level.STOPS, "group protocol", _CLUSTER, text)
     if facts.other_groups:
@@ -228,15 +228,13 @@ def _check_partitions(topics: Mapping[str, TopicFacts]) -> Iterator[Verdict]:
     if single:
         text = (
             f"one replica only: {_shown(single)}; nobody can read or write these while their broker is "
-            "replaced "
-            "(seconds), or add a replica with `kalda reassign`"
+            "replaced (seconds), or add a replica with `kalda reassign`"
         )
         yield Verdict(Level.LOOK, "single replicas", _CLUSTER, text)
     if tight:
         text = (
             f"`min.insync.replicas` is the number of replicas: {_shown(tight)}; producers with acks=all "
-            "wait while "
-            "a broker is replaced"
+            "wait while a broker is replaced"
         )
         yield Verdict(Level.LOOK, "min.insync.replicas", _CLUSTER, text)
     yield Verdict(Level.FITS, "partitions", _CLUSTER, f"{total} partitions of {len(topics)} topics")

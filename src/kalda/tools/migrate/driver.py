@@ -11,6 +11,7 @@ from kalda.runtime.system.clock import monotonic
 from kalda.tools.migrate.journal import Journal
 from kalda.tools.migrate.observe import Depth, observe
 from kalda.tools.migrate.walk import (
+    Action,
     Began,
     Doubted,
     Entered,
@@ -30,11 +31,13 @@ from kalda.tools.migrate.walk import (
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
+    from kalda.clients.errors import ClientError
 
 _POLL_SECONDS: Final = 0.3
+_REPORT_SECONDS: Final = 10.0
+"""How often a wait says for what."""
 _OUTPUT_SHOWN_MAX: Final = 500
 """The last characters of a failed command's output that its error line has."""
-_UNREADABLE: Final = "the cluster cannot be read"
 
 
 class Roll:
@@ -77,29 +80,30 @@ class Roll:
         """
         self._record(Began(target))
         since, phase = monotonic(), self._phase()
-        shown: tuple[str, ...] = ()
+        shown_at: float | None = None
         while self.progress.doubt is None and not self.progress.has_ended:
             if self._phase() != phase:
-                since, phase, shown = monotonic(), self._phase(), ()
+                since, phase, shown_at = monotonic(), self._phase(), None
             waited_seconds = monotonic() - since
-            seen = await self._look(admin, waited_seconds)
-            if seen is None:
-                await asyncio.sleep(_POLL_SECONDS)
-                continue
-            if self._measures_again:
-                self._measures_again = False
-                self._record(Measured(seen.offsets))
-            action = next_action(
-                self._plan, self.progress, seen, waited_seconds=waited_seconds, only=self._only
-            )
+            action: Action
+            seen = await self._look(admin)
+            if isinstance(seen, Seen):
+                if self._measures_again:
+                    self._measures_again = False
+                    self._record(Measured(seen.offsets))
+                action = next_action(
+                    self._plan, self.progress, seen, waited_seconds=waited_seconds, only=self._only
+                )
+            else:
+                action = _unreadable(seen, waited_seconds >= self._plan.wait_seconds)
             match action:
                 case Record(event):
                     self._record(event)
                 case Run():
                     await self._execute(action)
-                case Wait(reasons):
-                    if reasons != shown:
-                        shown = reasons
+                case Wait():
+                    if shown_at is None or monotonic() - shown_at >= _REPORT_SECONDS:
+                        shown_at = monotonic()
                         self._report(action)
                     await asyncio.sleep(_POLL_SECONDS)
                 case Finish():
@@ -115,8 +119,8 @@ class Roll:
         self.progress = self.progress.after(event)
         self._report(event)
 
-    async def _look(self, admin: "AsyncAdmin", waited_seconds: float) -> Seen | None:
-        """Look at the cluster as far as the phase needs it; None if it cannot be read now."""
+    async def _look(self, admin: "AsyncAdmin") -> "Seen | ClientError":
+        """Look at the cluster as far as the phase needs it."""
         from kalda.clients.errors import ClientError
 
         current = self.progress.current
@@ -128,9 +132,7 @@ class Roll:
         try:
             return await observe(admin, depth)
         except ClientError as error:
-            if waited_seconds >= self._plan.wait_seconds:
-                self._record(Doubted(f"after {waited_seconds:.0f} s: {_UNREADABLE}: {error}"))
-            return None
+            return error
 
     async def _execute(self, action: Run) -> None:
         self._report(action)
@@ -139,6 +141,12 @@ class Roll:
             self._record(action.then)
         else:
             self._record(Doubted(f"broker {action.broker_id}: `{action.command}` {problem}"))
+
+
+def _unreadable(error: "ClientError", is_over: bool) -> Action:
+    """Wait while the cluster cannot be read; which error passes cannot be seen from its type."""
+    reason = f"the cluster cannot be read: {error}"
+    return Record(Doubted(reason)) if is_over else Wait((reason,))
 
 
 async def run_command(command: str, timeout_seconds: float) -> str | None:

@@ -23,7 +23,7 @@ class Depth(IntEnum):
     WHOLE = 1
     """And partitions, groups and offsets."""
     WITH_SETTINGS = 2
-    """And what topics require, and features."""
+    """And what topics require."""
 
 
 async def observe(admin: "AsyncAdmin", depth: Depth) -> Seen:
@@ -44,11 +44,8 @@ async def observe(admin: "AsyncAdmin", depth: Depth) -> Seen:
     }
     groups = (await admin.list_groups()).all()
     min_in_sync: dict[str, int] = {}
-    features: dict[str, int] = {}
     if depth is Depth.WITH_SETTINGS:
         min_in_sync = await _min_in_sync(admin, [topic.name for topic in topics])
-        levels = (await admin.describe_features()).finalized_features
-        features = {name: each.max_version_level for name, each in levels.items()}
     return Seen(
         cluster_id=described.cluster_id,
         controller_id=controller_id,
@@ -59,7 +56,6 @@ async def observe(admin: "AsyncAdmin", depth: Depth) -> Seen:
         leaderless=frozenset(each for each, info in infos.items() if not info.has_leader),
         restless_groups=[each.group_id for each in groups if _is_restless(each)],
         newer_groups=[each.group_id for each in groups if _is_newer(each)],
-        features=features,
         offsets=await _offsets(
             admin,
             [each for each, info in infos.items() if info.has_leader],
@@ -73,6 +69,9 @@ async def _softwares(admin: "AsyncAdmin", broker_ids: list[int]) -> dict[int, So
 
     resources = {ConfigResource.broker(each): (_OWN_SETTING,) for each in broker_ids}
     found = await admin.describe_configs(resources, outcomes=True, timeout_ms=_ANSWER_MS)
+    for error in found.errors.values():
+        if not error.is_retriable:
+            raise error  # no permission, for example: the operator has to see it
     softwares: dict[int, Software | None] = dict.fromkeys(broker_ids)
     for resource, entries in found.results.items():
         assert resource.broker_id is not None, "brokers were asked for"

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.api_keys import ApiKey
+from kalda.common.config_def import ConfigError
 from kalda.common.types import ZERO_UUID
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.random import SYSTEM_RANDOM
+from kalda.settings.broker_config import find_key
 from kalda.tools.cluster_health import RESPONSE_TIMEOUT_MS, spoken_release
 from kalda.tools.migrate.cluster_checks import BrokerFacts, ClusterFacts, TopicFacts, ZooKeeperFacts
 
@@ -146,12 +148,27 @@ def _is_kalda(entries: "Mapping[str, ConfigEntry]") -> bool:
 
 
 def _set_by_operator(entries: "Mapping[str, ConfigEntry]") -> dict[str, str]:
-    """Return the settings that are not defaults; without those that a broker hides."""
-    return {
-        name: each.value
-        for name, each in entries.items()
-        if not each.is_default and each.value is not None and not each.is_sensitive
-    }
+    """Return the settings that are not defaults; without passwords, which a broker hides.
+
+    It hides the value of a name that it does not know, too: such a name is returned without its value.
+    """
+    found = {}
+    for name, each in entries.items():
+        if each.is_default:
+            continue
+        if each.value is not None and not each.is_sensitive:
+            found[name] = each.value
+        elif each.is_sensitive and not _is_known(name):
+            found[name] = ""
+    return found
+
+
+def _is_known(name: str) -> bool:
+    try:
+        find_key(name)
+    except ConfigError:
+        return False
+    return True
 
 
 def _min_in_sync(entries: "Mapping[str, ConfigEntry]") -> int:

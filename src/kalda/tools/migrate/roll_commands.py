@@ -216,9 +216,9 @@ async def _roll(
             await roll.run(admin, target)
     if roll.progress.doubt is not None:
         raise ToolError(
-            f"stopped: {roll.progress.doubt} (`kalda migrate status {path}` shows where; repeat the "
-            "command to go "
-            f"on, or `kalda migrate {'back' if target is Software.KALDA else 'run'} {path}` to turn back)"
+            f"stopped: {roll.progress.doubt} (`kalda migrate status {path}` shows where; repeat the command "
+            f"to go on, or `kalda migrate {'back' if target is Software.KALDA else 'run'} {path}` to turn "
+            "back)"
         )
 
 

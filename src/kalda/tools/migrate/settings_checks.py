@@ -68,8 +68,7 @@ def check_settings(where: str, properties: Mapping[str, str], *, has_kerberos: b
     if _is_true(properties.get(_MIGRATES_TO_KRAFT)):
         text = (
             f"`{_MIGRATES_TO_KRAFT}`=true: the cluster is on its way to KRaft, whose controllers would own "
-            "the "
-            "metadata. End this migration first, in the way back that Kafka documents"
+            "the metadata. End this migration first, in the way back that Kafka documents"
         )
         found.append(Verdict(Level.STOPS, _MIGRATES_TO_KRAFT, where, text))
         for name in (*kraft, _MIGRATES_TO_KRAFT):
@@ -85,6 +84,7 @@ def check_settings(where: str, properties: Mapping[str, str], *, has_kerberos: b
     config, refused = _parse(where, accepted)
     found += refused
     if config is not None:
+        found += _check_zookeeper_identity(where, config)
         for listener in config.listeners:
             found += _check_listener(where, config, listener, has_kerberos=has_kerberos)
     if quiet:
@@ -130,8 +130,8 @@ def protocol_verdict(where: str, text: str) -> Verdict:
             _PROTOCOL_VERSION,
             where,
             f"`{_PROTOCOL_VERSION}`={text}: controllers give topics no ids before 2.8. Raise it to the "
-            "release "
-            "of the brokers first, by a rolling restart as Kafka documents; Kalda follows by name until then",
+            "release of the brokers first, by a rolling restart as Kafka documents; Kalda follows by name "
+            "until then",
         )
     return Verdict(Level.FITS, _PROTOCOL_VERSION, where, f"inter-broker protocol {text}, with topic ids")
 
@@ -157,8 +157,7 @@ def _check_one(where: str, name: str, text: str, quiet: list[str]) -> Verdict | 
         return verdict(
             Level.STOPS,
             f"`{name}`={text}: Kalda does not load classes of the JVM; its ACLs are those of "
-            f"{ACL_AUTHORIZERS[0]}, "
-            "in ZooKeeper. Write the rules as ACLs first",
+            f"{ACL_AUTHORIZERS[0]}, in ZooKeeper. Write the rules as ACLs first",
         )
     if name in _REPORTERS and text.strip():
         quiet_text = "Kalda does not load reporters; `metrics.port` serves metrics for Prometheus"
@@ -217,6 +216,19 @@ def _parse(where: str, properties: Mapping[str, str]) -> tuple[BrokerConfig | No
     return None, found
 
 
+def _check_zookeeper_identity(where: str, config: BrokerConfig) -> Iterator[Verdict]:
+    """Judge whether Kalda has the identity at ZooKeeper that access lists name."""
+    identities = ("zookeeper.ssl.keystore.location", "java.security.auth.login.config")
+    if config.zookeeper_set_acl and not any(config.value(name) for name in identities):
+        yield Verdict(
+            Level.STOPS,
+            "zookeeper.set.acl",
+            where,
+            "`zookeeper.set.acl`=true and no key store: the login at ZooKeeper is in a JAAS file of the JVM. "
+            "Name this file in `java.security.auth.login.config`, which Kafka ignores in this file",
+        )
+
+
 def _check_listener(
     where: str, config: BrokerConfig, listener: ListenerConfig, *, has_kerberos: bool
 ) -> Iterator[Verdict]:
@@ -241,9 +253,8 @@ def _check_listener(
             Level.LOOK,
             "kerberos",
             where,
-            f"{listener}: GSSAPI needs the package gssapi beside Kalda (`pip install kalda[kerberos]`); "
-            "key tab "
-            "and principal stay those of the login module",
+            f"{listener}: GSSAPI needs the package gssapi beside Kalda (`pip install kalda[kerberos]`); key "
+            "tab and principal stay those of the login module",
         )
     needing = [each for each in mechanisms if each in (PLAIN, GSSAPI)]
     if config.inter_broker_listener_name == listener.name:
@@ -256,10 +267,9 @@ def _check_listener(
             Level.STOPS,
             setting,
             where,
-            f"{listener}: the login module of {each} is not in the settings, so it is in a JAAS file of "
-            "the JVM, "
-            f"which Kalda does not read for listeners. Write its section into `{setting}`; Kafka takes it "
-            "too",
+            f"{listener}: the login module of {each} is not in the settings, so it is in a JAAS file of the "
+            f"JVM, which Kalda does not read for listeners. Write its section into `{setting}`; Kafka takes "
+            "it too",
         )
     if not unknown and not missing:
         names = ", ".join(mechanisms)
@@ -274,8 +284,8 @@ def _unknown_text(name: str) -> str:
     kind = "an interceptor or another plug-in" if "interceptor" in name else "a plug-in or a typing error"
     return (
         f"`{name}` is not a setting of Kafka 3.9: {kind}{did_you_mean(name, BROKER_CONFIG.keys, 0.85)}. "
-        "Kafka "
-        "ignores it unless a plug-in reads it; Kalda refuses it. Remove it from the file that Kalda gets"
+        "Kafka ignores it unless a plug-in reads it; Kalda refuses it. Remove it from the file that Kalda "
+        "gets"
     )
 
 
@@ -287,8 +297,7 @@ def _is_kraft(name: str) -> bool:
 def _kraft_text(names: list[str]) -> str:
     return (
         f"{', '.join(f'`{name}`' for name in names)}: the file is for KRaft. Brokers of a KRaft cluster "
-        "cannot be "
-        "replaced one by one; copy the cluster with `kalda mirror`"
+        "cannot be replaced one by one; copy the cluster with `kalda mirror cutover`"
     )
 
 

@@ -29,8 +29,7 @@ def event_text(plan: Plan, target: Software, step: Event | Run | Wait) -> str | 
         case Measured(offsets):
             return (
                 f"  before: {len(offsets.ends)} partitions whose ends add up to "
-                f"{sum(offsets.ends.values())}, "
-                f"{len(offsets.committed)} groups"
+                f"{sum(offsets.ends.values())}, {len(offsets.committed)} groups"
             )
         case Entered(broker_id, phase):
             return _entered_text(plan, target, broker_id, phase)

@@ -114,8 +114,6 @@ class Seen:
     """Groups that rebalance."""
     newer_groups: Sequence[str] = ()
     """Groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve."""
-    features: Mapping[str, int] = field(default_factory=dict)
-    """The finalized features, with which Kafka 3.9 in ZooKeeper mode does not start."""
     offsets: Offsets = field(default_factory=Offsets)
 
 
@@ -175,6 +173,9 @@ class Progress:
     """The brokers that have the target's software, in the order in which they got it."""
     current: Entered | None = None
     measured: Offsets | None = None
+    """The offsets that nothing may be below; None before the first measurement of a run."""
+    is_fresh: bool = False
+    """Whether they were measured after the last broker was swapped."""
     doubt: str | None = None
     """Why the last run stopped; None if it did not, or went on."""
     has_ended: bool = False
@@ -183,17 +184,19 @@ class Progress:
         """Return the progress after one more event."""
         match event:
             case Began(target):
+                # Between two runs, days may pass: topics are deleted, offsets expire.
+                measured = None if self.current is None else self.measured
                 if target is self.target and not self.has_ended:
-                    return replace(self, doubt=None)
+                    return replace(self, doubt=None, measured=measured, is_fresh=False)
                 # A broker between its softwares stays current, and goes the other way.
                 turned = None if self.current is None else Entered(self.current.broker_id, Phase.STOP)
-                return Progress(target=target, current=turned, measured=self.measured)
+                return Progress(target=target, current=turned, measured=measured)
             case Measured(offsets):
-                return replace(self, measured=offsets)
+                return replace(self, measured=offsets, is_fresh=True)
             case Entered():
                 return replace(self, current=event)
             case Swapped(broker_id):
-                return replace(self, swapped=(*self.swapped, broker_id), current=None, measured=None)
+                return replace(self, swapped=(*self.swapped, broker_id), current=None, is_fresh=False)
             case Doubted(reason):
                 return replace(self, doubt=reason)
             case Ended():
@@ -293,7 +296,7 @@ def _between(plan: Plan, progress: Progress, target: Software, seen: Seen, only:
     refusals = _refusals(plan, target, broker_id, seen)
     if refusals:
         return Record(Doubted("; ".join(refusals)))
-    if progress.measured is None:
+    if not progress.is_fresh:
         return Record(Measured(seen.offsets))
     return Record(Entered(broker_id, Phase.STOP))
 
@@ -404,30 +407,20 @@ def _refusals(plan: Plan, target: Software, broker_id: int, seen: Seen) -> list[
             tight.append(partition)
     if single and Accepted.SINGLE_REPLICAS not in plan.accept:
         found.append(
-            f"broker {broker_id} has the only replica of {_shown(single)}; add replicas, or write "
-            f"`accept: [{Accepted.SINGLE_REPLICAS}]` into the plan"
+            f"broker {broker_id} has the only replica of {_shown(single)}; add replicas, or write `accept: "
+            f"[{Accepted.SINGLE_REPLICAS}]` into the plan"
         )
     if tight and Accepted.MIN_INSYNC_REPLICAS not in plan.accept:
         found.append(
             f"without broker {broker_id}, {_shown(tight)} have fewer replicas than `min.insync.replicas`; "
-            "lower "
-            f"it, or write `accept: [{Accepted.MIN_INSYNC_REPLICAS}]` into the plan"
+            f"lower it, or write `accept: [{Accepted.MIN_INSYNC_REPLICAS}]` into the plan"
         )
-    if target is Software.KAFKA:
-        levels = ", ".join(f"{name}={level}" for name, level in sorted(seen.features.items()) if level)
-        if levels:
-            found.append(
-                f"features are finalized ({levels}) and Kafka 3.9 in ZooKeeper mode does not start with "
-                "them; "
-                "`kalda features disable` first"
-            )
-        if seen.newer_groups:
-            names = ", ".join(sorted(seen.newer_groups)[:_SHOWN_MAX])
-            found.append(
-                f"groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve: {names}; "
-                "set "
-                "`group.protocol`=classic in their clients first"
-            )
+    if target is Software.KAFKA and seen.newer_groups:
+        names = ", ".join(sorted(seen.newer_groups)[:_SHOWN_MAX])
+        found.append(
+            f"groups of the consumer protocol, which Kafka in ZooKeeper mode does not serve: {names}; set "
+            "`group.protocol`=classic in their clients first"
+        )
     return found
 
 

@@ -32,7 +32,7 @@ from kalda.zookeeper.protocol.jute import (
     write_long,
     write_text,
 )
-from kalda.zookeeper.server.data_directory_errors import CorruptionError
+from kalda.zookeeper.server.data_directory_errors import CorruptionError, check_not_newer
 from kalda.zookeeper.server.data_tree import DataTree, FrozenTree, TreeError, Znode
 from kalda.zookeeper.server.txn_log import file_zxid
 from kalda.zookeeper.server.txns import OPEN_ACL, read_acls, write_acls
@@ -193,13 +193,15 @@ class SnapshotStore:
         """Return the tree of the newest readable snapshot, or an empty tree if there are no snapshots.
 
         Raises:
-            CorruptionError: there are snapshots, but none can be read.
+            CorruptionError: there are snapshots, but none can be read, or a newer release wrote one.
             OSError: the directory or a file could not be read.
         """
         files = self.files()
         for zxid, path in reversed(files):
             try:
-                return DataTree.restore(decode_snapshot(self._read(path), zxid))
+                data = self._read(path)
+                check_not_newer(path, data, _FILE_HEADER)
+                return DataTree.restore(decode_snapshot(data, zxid))
             except (JuteError, TreeError) as error:
                 logger.warning("snapshot %s is skipped: %s", path, error_text(error))
         if files:

@@ -29,7 +29,7 @@ from typing import Final
 
 from kalda.runtime.filesystem import File, FileSystem
 from kalda.zookeeper.protocol.jute import JuteError
-from kalda.zookeeper.server.data_directory_errors import CorruptionError
+from kalda.zookeeper.server.data_directory_errors import CorruptionError, check_not_newer
 from kalda.zookeeper.server.txns import Txn, decode_txn, is_error, peek_zxid
 
 FILE_PREFIX: Final = "log."
@@ -242,7 +242,9 @@ class TxnLog:
         previous = after_zxid
         found: list[tuple[str, LogContents]] = []
         for index, path in enumerate(needed):
-            contents = read_log(self._filesystem.read(path), after_zxid)
+            data = self._filesystem.read(path)
+            check_not_newer(path, data, _FILE_HEADER)
+            contents = read_log(data, after_zxid)
             newest = max(previous, contents.last_zxid)
             _check_damage(path, contents, newest, is_last=index == len(needed) - 1)
             for txn in contents.txns:

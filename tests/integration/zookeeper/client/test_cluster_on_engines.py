@@ -131,9 +131,9 @@ async def test_config_changes_are_followed_through_expiry(engine: Engine) -> Non
 
 async def test_controllers_follow_each_other_and_the_old_one_is_fenced(engine: Engine) -> None:
     first, second = await cluster_of(engine), await cluster_of(engine)
-    store = await elect(first.zookeeper, CLOCK, seeded(), 1)
+    store = await elect(first.zookeeper, CLOCK, 1)
     assert store is not None
-    assert await elect(second.zookeeper, CLOCK, seeded(), 2) is None
+    assert await elect(second.zookeeper, CLOCK, 2) is None
     told: list[object] = []
     assert 1 == await second.controller_id(told.append)
     partitions = [TopicPartition("t", number) for number in range(1200)]
@@ -144,7 +144,7 @@ async def test_controllers_follow_each_other_and_the_old_one_is_fenced(engine: E
     assert set(await second.partition_states(partitions)) == set(partitions)
     await engine.expire(first.zookeeper)
     await eventually(lambda: bool(told))
-    successor = await elect(second.zookeeper, CLOCK, seeded(), 2)
+    successor = await elect(second.zookeeper, CLOCK, 2)
     assert successor is not None
     assert successor.epoch == store.epoch + 1
     with pytest.raises(ControllerMovedError):
@@ -160,7 +160,7 @@ async def test_controllers_follow_each_other_and_the_old_one_is_fenced(engine: E
     assert [] == await second.topics_to_delete()
     await successor.resign()
     assert await first.controller_id() is None
-    assert await elect(first.zookeeper, CLOCK, seeded(), 1) is not None
+    assert await elect(first.zookeeper, CLOCK, 1) is not None
 
 
 async def test_thousands_of_znodes_are_read_and_written_in_one_go(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -385,6 +386,36 @@ async def test_changes_are_announced_together_once_it_is_quiet(broker: Leading) 
     await broker.changes.announce()
     await broker.changes.announce()
     assert [{PARTITION, TopicPartition("orders", 1)}] == await notices(broker)
+
+
+async def test_what_may_complete_a_reassignment_is_announced_at_once(broker: Leading) -> None:
+    """A controller of Apache Kafka waits for the notification; Kalda's watches the partition's state."""
+    role = leadership(replicas=(1, 2, 3), isr=(1, 2))
+    broker.host(await broker.write_state(replace(role, adding_replicas=(3,), removing_replicas=(2,))))
+    await broker.lead(1, isr=(1, 2))
+    catch_up(broker, 3)
+    await broker.settle()
+    await broker.changes.announce()
+    assert [{PARTITION}] == await notices(broker)
+    catch_up(broker, 3, index=1)
+    await broker.settle()
+    await broker.changes.announce()
+    assert 1 == len(await notices(broker)), "the other one is not being reassigned"
+    # The end of the reassignment.
+    after = replace(await broker.write_state(replace(role, isr=(1, 3), leader_epoch=4)), replicas=(1, 3))
+    broker.host(after)
+    assert not broker.partition().is_being_reassigned
+
+
+async def test_replicas_may_leave_the_assignment_before_the_isr(broker: Leading) -> None:
+    """A controller of Apache Kafka ends a reassignment so. Nothing waits for the replicas that leave."""
+    assert {} == await broker.lead(replicas=(1, 3), isr=(1, 2, 3))
+    broker.produce(batch(b"a"))
+    catch_up(broker, 3)
+    assert 1 == broker.partition().log.high_watermark
+    role = await broker.write_state(leadership(replicas=(1, 3), leader_epoch=4))
+    assert {} == broker.host(role)
+    assert (1, 3) == broker.partition().isr
 
 
 async def test_a_stream_of_changes_is_announced_after_a_while_all_the_same(broker: Leading) -> None:

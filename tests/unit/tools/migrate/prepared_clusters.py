@@ -371,6 +371,16 @@ CLUSTERS: list[tuple[str, Plant, Obstacles]] = [
             (LOOK, "release"),
         },
     ),
+    (
+        "access lists at ZooKeeper with a login of the JVM",
+        _settings(zookeeper_set_acl="true"),
+        {(STOPS, "zookeeper.set.acl")},
+    ),
+    (
+        "a key store that cannot be read",
+        _settings(ssl_keystore_location="/gone/keystore.jks"),
+        {(STOPS, "ssl.keystore.location")},
+    ),
     ("defaults that differ", _defaults, {(STOPS, "listeners"), (STOPS, "log.dirs")}),
 ]
 """The clusters: a title, what is planted, and the obstacles that the check has to name; all else fits."""

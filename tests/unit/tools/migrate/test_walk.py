@@ -6,12 +6,10 @@ from itertools import count
 
 import pytest
 
-from kalda.common.types import TopicPartition
 from kalda.tools.migrate.steps_text import event_text
 from kalda.tools.migrate.walk import (
     Accepted,
     Began,
-    BrokerPlan,
     Doubted,
     Ended,
     Entered,
@@ -30,55 +28,10 @@ from kalda.tools.migrate.walk import (
     Wait,
     next_action,
 )
+from tests.unit.tools.migrate.model_cluster import ORDERS, PLAN, ModelCluster
 
 KAFKA, KALDA = Software.KAFKA, Software.KALDA
-ORDERS = TopicPartition("orders", 0)
 STEPS_MAX = 200
-
-
-def broker_plan(broker_id: int) -> BrokerPlan:
-    return BrokerPlan(
-        broker_id=broker_id,
-        host=f"h{broker_id}",
-        stop={KAFKA: f"stop kafka {broker_id}", KALDA: f"stop kalda {broker_id}"},
-        start={KAFKA: f"start kafka {broker_id}", KALDA: f"start kalda {broker_id}"},
-    )
-
-
-PLAN = Plan(cluster_id="c", brokers=tuple(map(broker_plan, (1, 2, 3))), wait_seconds=100)
-
-
-class ModelCluster:
-    """Brokers that start and stop at once when a command is run; commands may be repeated."""
-
-    def __init__(self, software: Software = KAFKA) -> None:
-        self.brokers: dict[int, Software] = dict.fromkeys((1, 2, 3), software)
-        self.controller = 1
-        self.end = 10
-        self.commands: list[str] = []
-
-    def run(self, command: str) -> None:
-        step, software, broker_id = command.split()
-        self.commands.append(command)
-        if step == "start":
-            self.brokers[int(broker_id)] = Software(software)
-        elif self.brokers.get(int(broker_id)) == software:
-            del self.brokers[int(broker_id)]
-            if self.controller == int(broker_id):
-                self.controller = min(self.brokers)
-        self.end += 1
-
-    def seen(self) -> Seen:
-        replicas = (1, 2, 3)
-        return Seen(
-            cluster_id="c",
-            controller_id=self.controller,
-            brokers=self.brokers,
-            partitions={ORDERS: replicas},
-            isr={ORDERS: tuple(each for each in replicas if each in self.brokers)},
-            min_in_sync={"orders": 2},
-            offsets=Offsets({ORDERS: self.end}, {"readers": {ORDERS: self.end - 5}}),
-        )
 
 
 def events_of(
@@ -253,13 +206,11 @@ def test_a_broker_that_in_sync_replicas_need_is_not_touched_unless_the_plan_acce
     assert refused(tight, plan=accepting) is None
 
 
-def test_kafka_does_not_come_back_to_features_and_groups_that_it_does_not_know() -> None:
+def test_kafka_does_not_come_back_to_groups_that_it_does_not_serve() -> None:
     def newer(seen: Seen) -> Seen:
-        return replace(seen, features={"group.version": 1}, newer_groups=["readers"])
+        return replace(seen, newer_groups=["readers"])
 
-    reason = refused(newer, KAFKA) or ""
-    assert "group.version=1" in reason
-    assert "readers" in reason
+    assert "does not serve: readers" in (refused(newer, KAFKA) or "")
     assert refused(newer, KALDA) is None
 
 
@@ -297,3 +248,26 @@ def test_a_doubt_is_over_when_the_next_run_begins() -> None:
     progress = progress_of(journal)
     assert progress.doubt is None
     assert Entered(2, Phase.GONE) == progress.current
+
+
+def test_a_metadata_that_lacks_partitions_is_not_measured_as_if_they_were_gone() -> None:
+    """A broker that has just started may answer before it has the metadata of the cluster."""
+    cluster = ModelCluster()
+    progress = progress_of(
+        [Began(KALDA), Measured(cluster.seen().offsets), Entered(2, Phase.STOP), Swapped(2)]
+    )
+    empty = replace(cluster.seen(), partitions={}, isr={}, offsets=Offsets())
+    cluster.brokers[2] = KALDA
+    action = next_action(PLAN, progress, empty, waited_seconds=0)
+    assert isinstance(action, Wait)
+    assert Record(Measured(cluster.seen().offsets)) == next_action(
+        PLAN, progress, cluster.seen(), waited_seconds=0
+    )
+
+
+def test_a_new_run_does_not_compare_with_the_offsets_of_another_day() -> None:
+    journal: list[Event] = [Began(KALDA), Measured(Offsets({ORDERS: 99})), Swapped(2), Began(KALDA)]
+    assert progress_of(journal).measured is None
+    journal[2:2] = [Entered(2, Phase.GONE)]
+    del journal[3]
+    assert Offsets({ORDERS: 99}) == progress_of(journal).measured
