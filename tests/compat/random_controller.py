@@ -90,6 +90,7 @@ class Plan:
     """The number of partitions of the topics whose replicas the controller chose."""
     records: dict[TopicPartition, int] = field(default_factory=dict)
     tokens: int = 0
+    hmacs: list[bytes] = field(default_factory=list)
     created: int = 0
 
     def round(self, number: int) -> tuple[list[tuple[str, Do]], tuple[str, int], list[tuple[str, Do]]]:
@@ -255,11 +256,10 @@ class Plan:
         def do(cluster: MixedCluster, _: Admin) -> None:
             with Admin.from_config(cluster.login(3, ADMINISTRATOR, PASSWORD)) as admin:
                 if expires:
-                    admin.expire_delegation_token(admin.describe_delegation_tokens()[0].hmac)
+                    hmac = self.hmacs.pop(0)
+                    cluster.wait(lambda: _is_expired(admin, hmac))
                 else:
-                    count = len(admin.describe_delegation_tokens())
-                    admin.create_delegation_token()
-                    cluster.wait(lambda: len(admin.describe_delegation_tokens()) > count)
+                    self.hmacs.append(admin.create_delegation_token().hmac)
 
         return "expire a token" if expires else "create a token", do
 
@@ -386,6 +386,17 @@ class Plan:
         }
         which = random.choice(sorted(calls))
         return f"refused: {which} ({name})", calls[which]
+
+
+def _is_expired(admin: Admin, hmac: bytes) -> bool:
+    """Try to expire a token; the broker that is asked may not have heard of it yet."""
+    try:
+        admin.expire_delegation_token(hmac)
+    except ClientError as error:
+        if error.code != ErrorCode.DELEGATION_TOKEN_NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 def _first(outcomes: object) -> None:
