@@ -16,6 +16,7 @@ from kalda.settings import BrokerConfig
 from kalda.simulation.foreign import ForeignSession, foreign_broker
 from kalda.simulation.machine import Machine, SimulatedProcess
 from kalda.simulation.network import SimulatedInternet
+from kalda.simulation.releases import knows_topic_ids
 from kalda.simulation.scheduler import Scheduler
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.server.config import ZooKeeperConfig
@@ -77,6 +78,11 @@ class SimulatedCluster:
         self._is_serving: Final[set[int]] = set()
         self._sessions: Final[dict[int, EnsembleClient]] = {}
         self._embedded: EmbeddedServer | None = None
+
+    @property
+    def knows_topic_ids(self) -> bool:
+        """Whether all brokers know topic ids, and what else came later."""
+        return self.foreign is None or knows_topic_ids(self.foreign)
 
     @property
     def bootstrap(self) -> str:

@@ -35,6 +35,11 @@ class World:
         return self.cluster.foreign is not None
 
     @property
+    def knows_topic_ids(self) -> bool:
+        """Whether all brokers know topic ids, and what else came later."""
+        return self.cluster.knows_topic_ids
+
+    @property
     def bootstrap(self) -> str:
         """The addresses of the brokers."""
         return self.cluster.bootstrap

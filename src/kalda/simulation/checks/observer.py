@@ -17,7 +17,6 @@ from kalda.records.batch import iter_headers
 from kalda.records.errors import RecordsError
 from kalda.simulation.cluster import SimulatedCluster
 from kalda.simulation.history import History
-from kalda.simulation.releases import knows_topic_ids
 from kalda.storage.errors import StorageError
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.unified_log import UnifiedLog
@@ -41,7 +40,7 @@ class Observer:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._are_topics_named_by_id: Final = cluster.foreign is None or knows_topic_ids(cluster.foreign)
+        self._are_topics_named_by_id: Final = cluster.knows_topic_ids
         self._leaders: Final[dict[tuple[_Incarnation, int], int]] = {}
         self._watermarks: Final[dict[tuple[_Incarnation, int, int], int]] = {}
         """By epoch and start of the broker: one that restarts as leader has that of its last checkpoint, and
