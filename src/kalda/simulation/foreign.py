@@ -73,11 +73,11 @@ class ForeignSession(EnsembleClient):
         self, path: str, data: bytes = b"", ephemeral: bool = False, sequential: bool = False
     ) -> str:
         """Create a znode."""
-        return await super().create(path, self._as_release(path, data), ephemeral, sequential)
+        return await super().create(path, written_by(self.release, path, data), ephemeral, sequential)
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """Replace a znode's data."""
-        return await super().set(path, self._as_release(path, data), version)
+        return await super().set(path, written_by(self.release, path, data), version)
 
     async def multi_many(
         self, transactions: Sequence[Sequence[Operation]]
@@ -89,16 +89,18 @@ class ForeignSession(EnsembleClient):
 
     def _operation(self, operation: Operation) -> Operation:
         if isinstance(operation, (Create, SetData)) and operation.data is not None:
-            return replace(operation, data=self._as_release(operation.path, operation.data))
+            return replace(operation, data=written_by(self.release, operation.path, operation.data))
         return operation
 
-    def _as_release(self, path: str, data: bytes) -> bytes:
-        parent = path.rpartition("/")[0]
-        if parent == paths.BROKER_IDS:
-            return _without(data, "kalda", features={})
-        if parent == paths.TOPICS and not knows_topic_ids(self.release):
-            return _without(data, "topic_id", version=2)
-        return data
+
+def written_by(release: str, path: str, data: bytes) -> bytes:
+    """Return what a broker of a release writes to a znode for which Kalda's would write `data`."""
+    parent = path.rpartition("/")[0]
+    if parent == paths.BROKER_IDS:
+        return _without(data, "kalda", features={})
+    if parent == paths.TOPICS and not knows_topic_ids(release):
+        return _without(data, "topic_id", version=2)
+    return data
 
 
 def _without(data: bytes, key: str, **fields: object) -> bytes:
