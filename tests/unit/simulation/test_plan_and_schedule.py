@@ -101,7 +101,7 @@ def test_what_a_text_leaves_out_is_drawn_from_the_seed() -> None:
     [
         ("[", "it is no YAML"),
         ("foreign: 1.0", "foreign must be one of 2.7, 3.9, not 1.0"),
-        ("[]", "it is a mapping with seed, seconds, workloads, settings, faults, found list"),
+        ("[]", "it is a mapping with seed, seconds, workloads, settings, faults, foreign, found list"),
         ("faulty: []", "'faulty' is not allowed; the keys are seed"),
         ("faults: [broker:kil@1]", "fault 1: .* there is no broker:kil"),
         ("seed: -1", "seed must be a number from 0 to .*, not -1"),
