@@ -167,6 +167,11 @@ class _Controller:
         return self._parts.context.broker_id
 
     @property
+    def is_here(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._parts.services.controller.is_active
+
+    @property
     def broker_epoch(self) -> int:
         """The epoch of this broker's registration."""
         return self._parts.context.registration.broker_epoch
@@ -281,6 +286,8 @@ class _AskingClusterStore(ClusterStore):
             ZooKeeperError: there is none now.
         """
         del size
+        if self._controller.is_here:
+            return await super().allocate_producer_ids(broker_id)
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=self._controller.broker_epoch)
         response = await self._controller.ask(request, 0)
         assert isinstance(response, AllocateProducerIdsResponse), f"a {type(response).__name__}"
