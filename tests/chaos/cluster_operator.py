@@ -67,6 +67,10 @@ class Operator:
     def __init__(self, cluster: SecuredBrokers) -> None:
         self.cluster: Final = cluster
 
+    def open_admin(self) -> Admin:
+        """Connect as the super user."""
+        return Admin.from_config(self.cluster.client_settings(KALDA, ADMINISTRATOR))
+
     def do(self, call: Callable[[Admin], object]) -> None:
         """Call until it succeeds; `call` may be made twice.
 
@@ -76,7 +80,7 @@ class Operator:
         deadline = time.monotonic() + STEP_SECONDS
         while True:
             try:
-                with Admin.from_config(self.cluster.client_settings(KALDA, ADMINISTRATOR)) as admin:
+                with self.open_admin() as admin:
                     call(admin)
                 return
             except ClientError as error:

@@ -26,7 +26,11 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from benchmarks.apache_kafka import NotAvailableError
+from kalda import Admin
+from kalda.faults import FaultPlan
 from kalda.testing import ProcessCluster
+from kalda.testing.process import CommandProcess
+from kalda.testing.process_faults import ProcessFaults
 from tests.chaos.command_line import cluster_parser
 from tests.chaos.copier import HEARTBEAT_INTERVAL_MS as COPIER_HEARTBEAT_INTERVAL_MS
 from tests.chaos.copier import SESSION_TIMEOUT_MS as COPIER_SESSION_TIMEOUT_MS
@@ -122,28 +126,12 @@ class Coordinator(Protocol):
 class Brokers(Protocol):
     """The brokers' processes."""
 
-    @property
-    def bootstrap(self) -> str:
-        """Where clients reach them."""
-
-    def start(self, broker_id: int) -> None:
-        """Start one that is down."""
-
-    def stop(self, broker_id: int) -> None:
-        """Shut one down."""
-
-    def kill(self, broker_id: int) -> None:
-        """End one at once."""
-
-    def pause(self, broker_id: int) -> None:
-        """Have one stand still."""
-
-    def resume(self, broker_id: int) -> None:
-        """Have one go on."""
+    def broker(self, broker_id: int) -> CommandProcess:
+        """Return the process of one."""
 
 
 class Chaos:
-    """The cluster and the dice."""
+    """The cluster as plans of faults see it, and the dice."""
 
     def __init__(
         self,
@@ -151,87 +139,85 @@ class Chaos:
         coordinator: Coordinator,
         copiers: Sequence[CopierProcess],
         choice: random.Random,
-        client_settings: Mapping[str, str] | None = None,
+        open_admin: Callable[[int | None], Admin],
     ) -> None:
-        """`client_settings` are how librdkafka connects to a secured cluster."""
-        self.cluster = cluster
-        self.coordinator = coordinator
+        """`open_admin` is that of `ProcessFaults`."""
         self.copiers = copiers
         self.choice = choice
-        self._client_settings = client_settings or {}
-
-    def any_broker(self) -> int:
-        """Choose a victim."""
-        return self.choice.randrange(BROKERS)
-
-    def controller(self) -> int:
-        """Return the controller's id, or that of some broker while there is none."""
-        fallback = self.any_broker()
-        admin = confluent_kafka.admin.AdminClient(
-            {"bootstrap.servers": self.cluster.bootstrap, "log_level": 0, **self._client_settings}
-        )
-        try:
-            found = admin.list_topics(timeout=2).controller_id
-        except confluent_kafka.KafkaException:
-            return fallback
-        return found if found in range(BROKERS) else fallback
+        self._brokers = [cluster.broker(broker_id) for broker_id in range(BROKERS)]
+        self._coordinator = coordinator
+        self._is_coordinator_down = False
+        self._faults = ProcessFaults(self, self._brokers, open_admin)
 
     def wait(self, least: float, most: float) -> None:
         """Let some time go by."""
         time.sleep(self.choice.uniform(least, most))
 
-    def absence(self) -> None:
-        """Wait as long as a broker is away: about as often shorter as longer than its session."""
-        self.wait(0.05, 2 * SESSION_TIMEOUT_MS / 1000 + 1)
+    def suffer(self, plan: str) -> None:
+        """Put a plan in force for about as often shorter as longer than a session, and end it.
+
+        In the plan ``{broker}`` and ``{other}`` are two brokers, and ``{soon}`` is a time before the end.
+        """
+        broker, other = self.choice.sample(range(BROKERS), 2)
+        absence = self.choice.uniform(0.05, 2 * SESSION_TIMEOUT_MS / 1000 + 1)
+        soon = f"{round(1000 * self.choice.uniform(0.0, min(absence, 1.0)))}ms"
+        self._faults.begin(FaultPlan.parse(plan.format(broker=broker, other=other, soon=soon)))
+        time.sleep(absence)
+        self._faults.end()
+        if self._is_coordinator_down:
+            self.start_coordinator()
+        for broker_id, process in enumerate(self._brokers):
+            if not process.is_running:
+                self.start(broker_id)
+
+    # What a plan does.
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker that is down."""
+        self._brokers[broker_id].start()
+
+    def stop(self, broker_id: int) -> None:
+        """Shut a broker down."""
+        self._brokers[broker_id].stop()
+
+    def kill(self, broker_id: int) -> None:
+        """End a broker at once."""
+        self._brokers[broker_id].kill()
+
+    def pause(self, broker_id: int) -> None:
+        """Suspend a broker."""
+        self._brokers[broker_id].pause()
+
+    def resume(self, broker_id: int) -> None:
+        """Resume a paused broker."""
+        self._brokers[broker_id].resume()
+
+    def start_coordinator(self) -> None:
+        """Start the coordination server that is down."""
+        self._coordinator.start()
+        self._is_coordinator_down = False
+
+    def kill_coordinator(self) -> None:
+        """End the coordination server at once."""
+        self._is_coordinator_down = True
+        self._coordinator.kill()
+
+    def pause_coordinator(self) -> None:
+        """Suspend the coordination server."""
+        self._coordinator.pause()
+
+    def resume_coordinator(self) -> None:
+        """Resume the coordination server."""
+        self._coordinator.resume()
 
 
-def _kill(chaos: Chaos, victims: Sequence[int]) -> None:
-    for victim in victims:
-        chaos.cluster.kill(victim)
-    chaos.absence()
-    for victim in victims:
-        chaos.cluster.start(victim)
+def address_of(bootstrap: str, broker_id: int | None) -> str:
+    """Return the address of one broker, or those of all."""
+    return bootstrap if broker_id is None else bootstrap.split(",")[broker_id]
 
 
-def _pause(chaos: Chaos, victim: int) -> None:
-    chaos.cluster.pause(victim)
-    chaos.absence()
-    chaos.cluster.resume(victim)
-
-
-def _restart(chaos: Chaos) -> None:
-    victim = chaos.any_broker()
-    chaos.cluster.stop(victim)
-    chaos.wait(0.0, 1.0)
-    chaos.cluster.start(victim)
-
-
-def _kill_coordinator(chaos: Chaos) -> None:
-    chaos.coordinator.kill()
-    chaos.absence()
-    chaos.coordinator.start()
-
-
-def _pause_coordinator(chaos: Chaos) -> None:
-    chaos.coordinator.pause()
-    chaos.absence()
-    chaos.coordinator.resume()
-
-
-def _pause_one_kill_another(chaos: Chaos) -> None:
-    paused, killed = chaos.choice.sample(range(BROKERS), 2)
-    chaos.cluster.pause(paused)
-    chaos.wait(0.0, 1.0)
-    _kill(chaos, [killed])
-    chaos.cluster.resume(paused)
-
-
-def _kill_broker_and_coordinator(chaos: Chaos) -> None:
-    victim = chaos.any_broker()
-    chaos.cluster.kill(victim)
-    chaos.wait(0.0, 0.5)
-    _kill_coordinator(chaos)
-    chaos.cluster.start(victim)
+def _planned(name: str, weight: int, plan: str) -> Fault:
+    return Fault(name, weight, lambda chaos: chaos.suffer(plan))
 
 
 def _kill_copier(chaos: Chaos) -> None:
@@ -249,18 +235,36 @@ def _pause_copier(chaos: Chaos) -> None:
 
 
 FAULTS = (
-    Fault("kill a broker", 6, lambda chaos: _kill(chaos, [chaos.any_broker()])),
-    Fault("pause a broker", 6, lambda chaos: _pause(chaos, chaos.any_broker())),
-    Fault("restart a broker", 3, _restart),
-    Fault("kill the controller", 4, lambda chaos: _kill(chaos, [chaos.controller()])),
-    Fault("pause the controller", 4, lambda chaos: _pause(chaos, chaos.controller())),
-    Fault("kill the coordinator", 3, _kill_coordinator),
-    Fault("pause the coordinator", 3, _pause_coordinator),
-    Fault("kill two brokers", 2, lambda chaos: _kill(chaos, chaos.choice.sample(range(BROKERS), 2))),
-    Fault("kill all brokers", 1, lambda chaos: _kill(chaos, range(BROKERS))),
-    Fault("pause one broker, kill another", 2, _pause_one_kill_another),
-    Fault("kill a broker and the coordinator", 2, _kill_broker_and_coordinator),
+    _planned("kill a broker", 6, "broker:kill@{broker}"),
+    _planned("pause a broker", 6, "broker:pause@{broker}"),
+    _planned("restart a broker", 3, "broker:stop@{broker}"),
+    _planned("kill the controller", 4, "broker:kill@controller"),
+    _planned("pause the controller", 4, "broker:pause@controller"),
+    _planned("kill the coordinator", 3, "broker:kill@coordinator"),
+    _planned("pause the coordinator", 3, "broker:pause@coordinator"),
+    _planned("kill two brokers", 2, "broker:kill@{broker}; broker:kill@{other}"),
+    _planned("kill all brokers", 1, "broker:kill@all"),
+    _planned("pause one broker, kill another", 2, "broker:pause@{broker}; broker:kill@{other},after={soon}"),
+    _planned(
+        "kill a broker and the coordinator", 2, "broker:kill@{broker}; broker:kill@coordinator,after={soon}"
+    ),
 )
+"""Faults of processes, by signals."""
+
+
+OWN_FAULTS = (
+    _planned("cut a broker off", 3, "link:cut@{broker}-all"),
+    _planned("cut a broker off from the coordinator", 3, "link:cut@{broker}-coordinator"),
+    _planned("cut a broker off from all", 2, "link:cut@{broker}-all; link:cut@{broker}-coordinator"),
+    _planned("cut a link one way", 2, "link:cut@{broker}>{other}"),
+    _planned("lose requests between brokers", 2, "link:loss=20%@{broker}-all"),
+    _planned("fill a disk", 3, "disk:full@{broker}"),
+    _planned("expire a session", 3, "session:expire@{broker}"),
+    _planned("set a clock back", 1, "clock:jump=-1h@{broker}"),
+    _planned("lose answers of producers", 2, "produce:lose~20%"),
+    _planned("move coordinators", 2, "group+txn:move~20%"),
+)
+"""Faults that brokers carry out themselves, where ``kalda.faults.api.enable`` is set."""
 
 
 COPIER_FAULTS = (
@@ -272,15 +276,16 @@ COPIER_FAULTS = (
 def run(options: Options) -> Report:
     """Run the rounds; an AssertionError or TimeoutError names what went wrong."""
     directory = options.directory
+    settings = {**SETTINGS, "kalda.faults.api.enable": "true"}
     if not options.is_zookeeper_real:
-        with ProcessCluster(directory, brokers=BROKERS, settings=SETTINGS) as cluster:
+        with ProcessCluster(directory, brokers=BROKERS, settings=settings) as cluster:
             return _run(options, cluster, cluster.coordinator)
     reason = real_zookeeper.missing()
     assert reason is None, reason
     with (
         real_zookeeper.RealZooKeeper(directory / "zookeeper") as zookeeper,
         ProcessCluster(
-            directory, brokers=BROKERS, settings=SETTINGS, zookeeper=f"{zookeeper.hosts}/chaos"
+            directory, brokers=BROKERS, settings=settings, zookeeper=f"{zookeeper.hosts}/chaos"
         ) as cluster,
     ):
         return _run(options, cluster, zookeeper)
@@ -302,7 +307,13 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
         reader=clients.reader,
     )
     report = Report(options.seed, Counter(), 0, [], [], copies.late_seconds, Counter())
-    chaos = Chaos(cluster, coordinator, copies.copiers, random.Random(options.seed))
+    chaos = Chaos(
+        cluster,
+        coordinator,
+        copies.copiers,
+        random.Random(options.seed),
+        lambda broker_id: Admin(bootstrap_servers=address_of(cluster.bootstrap, broker_id)),
+    )
     try:
         reader.start()
         load.start()
@@ -345,7 +356,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
 
 def _round(number: int, chaos: Chaos, load: OrderedLoad, copies: Copies, report: Report) -> None:
     """Let one fault happen and wait until all is well again."""
-    faults = FAULTS + COPIER_FAULTS if copies.copiers else FAULTS
+    faults = FAULTS + OWN_FAULTS + (COPIER_FAULTS if copies.copiers else ())
     fault = chaos.choice.choices(faults, [each.weight for each in faults])[0]
     report.faults[fault.name] += 1
     chaos.wait(0.0, 0.5)

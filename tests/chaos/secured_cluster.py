@@ -231,6 +231,10 @@ class SecuredBrokers:
         """The process ids of the brokers that run."""
         return [broker.pid for broker in self._brokers if broker.is_running]
 
+    def broker(self, broker_id: int) -> BrokerProcess:
+        """Return the process of a broker."""
+        return self._brokers[broker_id]
+
     def start(self, broker_id: int) -> None:
         """Start a broker that is down and return when it serves."""
         self._brokers[broker_id].start()
@@ -238,18 +242,6 @@ class SecuredBrokers:
     def stop(self, broker_id: int, timeout_seconds: float = 60.0) -> None:
         """Shut a broker down."""
         self._brokers[broker_id].stop(timeout_seconds)
-
-    def kill(self, broker_id: int) -> None:
-        """End a broker at once."""
-        self._brokers[broker_id].kill()
-
-    def pause(self, broker_id: int) -> None:
-        """Suspend a broker."""
-        self._brokers[broker_id].pause()
-
-    def resume(self, broker_id: int) -> None:
-        """Resume a broker."""
-        self._brokers[broker_id].resume()
 
     def logs(self) -> Iterable[Path]:
         """Return the files that processes of the cluster write their logs to."""

@@ -136,7 +136,7 @@ class _Run:
         }
         self._operator: Final = Operator(cluster)
         self._chaos: Final = Chaos(
-            cluster, cluster.coordinator, (), self._choice, client_settings=self._administrator
+            cluster, cluster.coordinator, (), self._choice, lambda _: self._operator.open_admin()
         )
         self._rotations: Final = Rotations(
             # Of its own, so that what a rotation draws during faults does not change what the faults draw.

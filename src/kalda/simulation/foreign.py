@@ -26,6 +26,7 @@ from kalda.cluster.schema import PartitionState, ProducerIdBlock
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import UUID, ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.faults.state import Faults
 from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.allocate_producer_ids import (
@@ -109,7 +110,9 @@ def _without(data: bytes, key: str, **fields: object) -> bytes:
     return json.dumps(value | fields).encode()
 
 
-def foreign_broker(config: BrokerConfig, session: ForeignSession, runtime: Runtime) -> BrokerServer:
+def foreign_broker(
+    config: BrokerConfig, session: ForeignSession, runtime: Runtime, faults: Faults | None
+) -> BrokerServer:
     """Make the model of a broker of the session's release; `kalda.as.version` has to be that release."""
     release = session.release
 
@@ -126,7 +129,9 @@ def foreign_broker(config: BrokerConfig, session: ForeignSession, runtime: Runti
         return parts
 
     dialer = TcpDialer(runtime.network, _CONNECTIONS[release])
-    return BrokerServer(config, session, runtime=runtime, dialer=dialer, assemble=assemble_foreign)
+    return BrokerServer(
+        config, session, runtime=runtime, dialer=dialer, faults=faults, assemble=assemble_foreign
+    )
 
 
 def _no_topic_id() -> UUID:

@@ -109,7 +109,7 @@ class Cluster(ClientConfigs):
         racks: Sequence[str] | None = None,
         directory: Path | None = None,
         log_directories_per_broker: int = 1,
-        start_timeout_seconds: float = 30.0,
+        start_timeout_seconds: float = 60.0,
         stop_timeout_seconds: float = 30.0,
     ) -> None:
         if brokers < 1:
@@ -354,13 +354,21 @@ class Cluster(ClientConfigs):
         self.stop(broker_id)
         self.start(broker_id)
 
-    def kill(self, broker_id: int) -> None:
+    def kill(self, broker_id: int, *, expire_session: bool = False) -> None:
         """End a broker at once, as ``kill -9`` would; a paused one too.
+
+        Args:
+            expire_session: Whether its session ends with it, so that others take over at once. Otherwise it
+                is left to expire, after 3 seconds.
 
         Raises:
             ClusterError: it does not run.
         """
-        self._running(broker_id).kill()
+        member = self._broker(broker_id)
+        session_id = member.session_id if expire_session else None
+        member.kill()
+        if session_id is not None:
+            self._end_session(session_id)
 
     def pause(self, broker_id: int) -> None:
         """Suspend a broker, as SIGSTOP would; its session expires after 3 seconds.
@@ -434,9 +442,7 @@ class Cluster(ClientConfigs):
         Raises:
             ClusterError: it does not run, or the coordination server does not.
         """
-        coordinator = self._running(COORDINATOR)
-        assert isinstance(coordinator, CoordinatorThread), f"{COORDINATOR} is a {type(coordinator).__name__}"
-        coordinator.expire_session(self._broker(broker_id).session_id)
+        self._end_session(self._broker(broker_id).session_id)
 
     def apply_faults(self, plan: "str | Fault | FaultPlan | Iterable[str | Fault]") -> None:
         """Put a plan of faults in force, in place of an earlier one.
@@ -589,6 +595,11 @@ class Cluster(ClientConfigs):
     def _serving(self) -> Mapping[int, BrokerThread]:
         found = {broker_id: self._broker(broker_id) for broker_id in self.running}
         return {broker_id: thread for broker_id, thread in found.items() if thread.is_serving}
+
+    def _end_session(self, session_id: int) -> None:
+        coordinator = self._running(COORDINATOR)
+        assert isinstance(coordinator, CoordinatorThread), f"{COORDINATOR} is a {type(coordinator).__name__}"
+        coordinator.expire_session(session_id)
 
     def _broker(self, broker_id: int) -> BrokerThread:
         thread = self._running(broker_id)

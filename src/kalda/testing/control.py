@@ -60,8 +60,10 @@ class Control:
         if name == "close":
             namespace = self._namespaces.pop(argument, None) if isinstance(argument, str) else None
             if namespace is None:
-                known = ", ".join(sorted(self._namespaces)) or "none"
-                raise ControlError(f"no namespace {argument!r} is open, only {known}")
+                known = ", ".join(sorted(self._namespaces))
+                raise ControlError(
+                    f"no namespace {argument!r} is open, {f'only {known}' if known else 'and no other'}"
+                )
             namespace.close()
         elif name == "partition":
             self._partition(argument)

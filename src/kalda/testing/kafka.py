@@ -299,9 +299,10 @@ class KafkaFacilities(ClientConfigs):
                     self._reader(topic, isolation).wait(left)
             waited = f" (waited {within_s:g} s)" if within_s else ""
             if records is None:
+                known = ", ".join(sorted(self._admin().list_topics()))
+                there = f"only: {known}" if known else "and no other"
                 raise AssertionError(
-                    f"no record of {topic!r} has {pattern}{waited}\n  there is no such topic, only: "
-                    f"{', '.join(sorted(self._admin().list_topics())) or 'none'}"
+                    f"no record of {topic!r} has {pattern}{waited}\n  there is no such topic, {there}"
                 )
             raise AssertionError(explain_missing(topic, pattern, records, waited))
 

@@ -57,7 +57,7 @@ class CommandProcess:
     """
 
     def __init__(
-        self, log_file: Path, *, start_timeout_seconds: float = 30.0, command: Sequence[str] | None = None
+        self, log_file: Path, *, start_timeout_seconds: float = 60.0, command: Sequence[str] | None = None
     ) -> None:
         invariants.enable_by_default()
         self.log_file: Final = log_file
@@ -300,7 +300,7 @@ class KaldaProcess(CommandProcess):
         port: int = 0,
         brokers: int = 1,
         options: Sequence[str] = (),
-        start_timeout_seconds: float = 30.0,
+        start_timeout_seconds: float = 60.0,
         command: Sequence[str] | None = None,
     ) -> None:
         super().__init__(

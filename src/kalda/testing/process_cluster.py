@@ -52,7 +52,7 @@ class ZooKeeperProcess(CommandProcess):
         *,
         port: int = 0,
         settings: Mapping[str, str] | None = None,
-        start_timeout_seconds: float = 30.0,
+        start_timeout_seconds: float = 60.0,
     ) -> None:
         super().__init__(
             directory.parent / f"{directory.name}.stderr", start_timeout_seconds=start_timeout_seconds
@@ -95,7 +95,7 @@ class BrokerProcess(CommandProcess):
         port: int = 0,
         settings: Mapping[str, str] | None = None,
         config_file: Path | None = None,
-        start_timeout_seconds: float = 30.0,
+        start_timeout_seconds: float = 60.0,
         command: Sequence[str] | None = None,
     ) -> None:
         super().__init__(
@@ -172,7 +172,7 @@ class ProcessCluster(ClientConfigs):
         racks: Sequence[str] | None = None,
         zookeeper_settings: Mapping[str, str] | None = None,
         zookeeper: str | None = None,
-        start_timeout_seconds: float = 30.0,
+        start_timeout_seconds: float = 60.0,
         broker_command: Sequence[str] | None = None,
     ) -> None:
         if racks is not None and len(racks) != brokers:
@@ -404,10 +404,10 @@ class ProcessCluster(ClientConfigs):
         )
         await secured.add_users(session)
 
-    def _open_admin(self) -> Admin:
-        if self.secured is None:
-            return Admin(bootstrap_servers=self.bootstrap)
-        return Admin.from_config(self.client_config())
+    def _open_admin(self, broker_id: int | None) -> Admin:
+        config = {} if self.secured is None else self.client_config()
+        address = self.bootstrap if broker_id is None else f"127.0.0.1:{self._brokers[broker_id].port}"
+        return Admin.from_config({**config, "bootstrap.servers": address})
 
     def _open_namespace_admin(self) -> NamespaceAdmin:
         config = {"bootstrap.servers": self.bootstrap} if self.secured is None else self.client_config()

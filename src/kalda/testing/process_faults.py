@@ -11,7 +11,7 @@ from kalda.clients.admin.admin import Admin
 from kalda.common.overriding import override
 from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
 from kalda.faults.model import ALL
-from kalda.net.client.client_errors import UnsupportedApiError
+from kalda.net.client.client_errors import ClientError, UnsupportedApiError
 from kalda.testing.planned_faults import FaultyCluster, PlannedFaults
 from kalda.testing.process import CommandProcess, KaldaProcessError
 
@@ -25,9 +25,13 @@ class ProcessFaults(PlannedFaults):
         self,
         cluster: FaultyCluster,
         brokers: list[CommandProcess],
-        open_admin: Callable[[], Admin],
+        open_admin: Callable[[int | None], Admin],
     ) -> None:
-        """`brokers` are the processes by id; `open_admin` connects to them as an administrator."""
+        """`brokers` are the processes by id.
+
+        `open_admin` connects as an administrator to one broker, which may be cut off from the others, or to
+        all.
+        """
         super().__init__(cluster)
         self._processes: Final = brokers
         self._open_admin: Final = open_admin
@@ -66,11 +70,11 @@ class ProcessFaults(PlannedFaults):
     def _put(self, plan: str, broker_ids: list[int] | None = None) -> None:
         if broker_ids is None:
             broker_ids = [number for number, each in enumerate(self._processes) if each.is_running]
-        if not broker_ids:
-            return
-        with self._open_admin() as admin:
-            found = admin.alter_faults(plan, broker_ids, outcomes=True)
-        for broker_id, error in found.errors.items():
+        errors: dict[int, ClientError] = {}
+        for broker_id in broker_ids:
+            with self._open_admin(broker_id) as admin:
+                errors |= admin.alter_faults(plan, [broker_id], outcomes=True).errors
+        for broker_id, error in errors.items():
             if isinstance(error, UnsupportedApiError):
                 raise FaultError(
                     f"{plan}: brokers that are processes need the setting kalda.faults.api.enable=true"
@@ -83,7 +87,7 @@ class ProcessFaults(PlannedFaults):
         """Return to how many requests each fault applied, on all brokers together."""
         if not self._own.request_faults:
             return []
-        with self._open_admin() as admin:
+        with self._open_admin(None) as admin:
             found = admin.describe_faults(outcomes=True)
         counts = [each.applied for each in found.results.values()]
         return [sum(each) for each in zip(*counts, strict=True)]
@@ -110,7 +114,7 @@ class ProcessFaults(PlannedFaults):
         if fault.effect not in _SIGNALLED:
             # Each broker decides for itself whether it is meant.
             return []
-        with self._open_admin() as admin:
+        with self._open_admin(None) as admin:
             if fault.leader_of is None:
                 controller = admin.describe_cluster().controller
                 return [] if controller is None else [controller.id]

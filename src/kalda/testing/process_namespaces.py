@@ -127,7 +127,9 @@ class ProcessBrokers:
         self._do(NamespaceOperation.CLOSE, names, broker_ids)
 
     def open_names(self, broker_id: int) -> Collection[str]:
-        """Return the namespaces that are open on a broker."""
+        """Return the namespaces that are open on a broker; none before the first of the cluster."""
+        if self._client is None:
+            return []
         return self._do(NamespaceOperation.CLOSE, [], [broker_id])[broker_id].names
 
     def remove(self, names: Collection[str]) -> None:

@@ -327,7 +327,7 @@ def test_messages_survive_a_killed_broker(cluster: Cluster, source: str) -> None
     ) as producer:
         for number in range(60):
             if number == 20:
-                cluster.kill(1)
+                cluster.kill(1, expire_session=True)
             if number == 40:
                 cluster.start(1)
             producer.send(ProducerData("t", f"{number}"))
@@ -344,7 +344,7 @@ def test_retries_that_are_used_up_name_the_messages(cluster: Cluster) -> None:
         producer.send(ProducerData("t", "before"))
         leader = leaders(cluster.bootstrap, "t")[0]
         for broker_id in {0, 1, 2} - {leader}:
-            cluster.kill(broker_id)
+            cluster.kill(broker_id, expire_session=True)
         wait_until(lambda: _isr_shrank(producer))
 
 
@@ -368,7 +368,7 @@ def test_producer_goes_on_without_zookeeper_and_comes_back(cluster: Cluster) -> 
         for number in range(1, 20):
             producer.send(ProducerData("t", f"{number}"))
         cluster.start_coordinator()
-        cluster.kill(2)
+        cluster.kill(2, expire_session=True)
         for number in range(20, 60):
             producer.send(ProducerData("t", f"{number}"))
     found = {value for pairs in records(cluster, "t").values() for _, value in pairs}

@@ -93,7 +93,7 @@ def test_kafka_python_goes_on_when_the_leader_is_killed(cluster: Cluster) -> Non
         for value in values[: COUNT // 2]:
             producer.send("t", value)
         producer.flush(DELIVERY_SECONDS)
-        cluster.kill(leaders(cluster.bootstrap, "t")[0])
+        cluster.kill(leaders(cluster.bootstrap, "t")[0], expire_session=True)
         futures = [producer.send("t", value) for value in values[COUNT // 2 :]]
         for future in futures:
             future.get(DELIVERY_SECONDS)
@@ -173,6 +173,7 @@ def test_a_paused_leader_steps_down_when_it_wakes(cluster: Cluster) -> None:
     confluent_produce(cluster.bootstrap, "t", [b"before"])
     old = leaders(cluster.bootstrap, "t")[0]
     cluster.pause(old)
+    cluster.expire_session(old)
     others = ",".join(address for number, address in enumerate(cluster.bootstrap.split(",")) if number != old)
     wait_until(lambda: leaders(others, "t")[0] not in (old, -1))
     confluent_produce(others, "t", [b"meanwhile"])
@@ -272,7 +273,7 @@ def test_the_coordinator_may_go_and_come_back(
 def test_the_controller_may_be_killed_over_and_over(cluster: Cluster) -> None:
     for number in range(3):
         victim = cluster.controller_id()
-        cluster.kill(victim)
+        cluster.kill(victim, expire_session=True)
         assert victim != cluster.controller_id()
         create_topic(cluster.bootstrap, f"t{number}", replicas=2)
         cluster.start(victim)
@@ -311,7 +312,7 @@ def test_a_topic_is_created_again_while_a_replicas_broker_is_dead(cluster: Clust
     cluster.wait_in_sync("t")
     confluent_produce(cluster.bootstrap, "t", [b"old"] * COUNT)
     dead = next(each for each in cluster.running if each != cluster.controller_id())
-    cluster.kill(dead)
+    cluster.kill(dead, expire_session=True)
     wait_until(lambda: dead not in leaders(cluster.bootstrap, "t").values())
 
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap})

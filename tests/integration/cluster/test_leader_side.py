@@ -47,6 +47,7 @@ def test_a_leader_that_wakes_after_another_was_elected_steps_down() -> None:
         assert [""] * 5 == produce(cluster.bootstrap, 5)
         old = leaders(cluster.bootstrap, TOPIC)[0]
         cluster.pause(old)
+        cluster.expire_session(old)
         others = [broker for broker in range(3) if broker != old]
         alive = ",".join(cluster.server(broker).bootstrap for broker in others)
         wait_until(lambda: leaders(alive, TOPIC)[0] in others)

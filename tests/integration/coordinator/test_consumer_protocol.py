@@ -246,7 +246,7 @@ def test_a_group_survives_its_coordinator() -> None:
         coordinator = leaders(cluster.bootstrap, "__consumer_offsets")[number]
         cluster.wait_in_sync("__consumer_offsets")
 
-        cluster.kill(coordinator)
+        cluster.kill(coordinator, expire_session=True)
 
         group.poll_until(lambda: leaders(cluster.bootstrap, "__consumer_offsets")[number] != coordinator)
         group.join(["t"])

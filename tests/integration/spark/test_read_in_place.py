@@ -333,7 +333,7 @@ def test_leaders_that_die_and_come_back(tmp_path: Path) -> None:
         with reading(cluster, "moved") as read:
             assert read.next()
             leader = read._reader.known_leader_id(TopicPartition("moved", 0))
-            cluster.kill(leader)
+            cluster.kill(leader, expire_session=True)
             # The files of the dead leader are still there.
             assert expected == read.all().rows
             assert 0 == read.counters.bytes_fetched

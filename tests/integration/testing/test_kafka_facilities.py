@@ -66,6 +66,8 @@ def test_an_expected_record_is_waited_for_also_where_its_topic_does_not_exist_ye
 
 
 def test_a_missing_topic_is_named_with_those_that_exist(kafka: KafkaCluster) -> None:
+    with pytest.raises(AssertionError, match="there is no such topic, and no other"):
+        kafka.assert_produced("order", within_s=0)
     kafka.topic("orders")
     with pytest.raises(AssertionError, match="there is no such topic, only: orders"):
         kafka.assert_produced("order", within_s=0)

@@ -148,7 +148,7 @@ def test_brokers_are_killed_and_started_by_lines() -> None:
         ({"namespace": {"nam": "a"}}, "namespace takes {} or"),
         ({"namespace": {"name": 1}}, "is a text, not 1"),
         ({"namespace": {"name": "a b"}}, "a b"),
-        ({"close": 1}, "no namespace 1 is open, only none"),
+        ({"close": 1}, "no namespace 1 is open, and no other"),
         ({"partition": [0, 1]}, "partition takes groups"),
         ({"partition": [[0.5]]}, "not 0.5"),
         ({"faults": 7}, "faults takes texts"),

@@ -170,7 +170,7 @@ def test_coordinators_that_die_lose_and_double_nothing(
             cluster.wait_in_sync("__transaction_state")
             cluster.wait_in_sync("__consumer_offsets")
             cluster.wait_in_sync("target")
-            cluster.kill(broker_id)
+            cluster.kill(broker_id, expire_session=True)
             begin = 500 * (broker_id + 1)
             expected += fill(cluster.bootstrap, "source", range(begin, begin + 500))
             running.revive()

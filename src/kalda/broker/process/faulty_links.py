@@ -103,7 +103,12 @@ class OwnLinks(Links):
 
 
 def _connects(first: int | str, second: int | str, one: Member, other: Member) -> bool:
-    return first in (one, ALL) and second in (other, ALL) and one != other
+    return one != other and _means(first, one) and _means(second, other)
+
+
+def _means(named: int | str, member: Member) -> bool:
+    """Return whether a fault names a member; `ALL` stands for every broker."""
+    return named == member or (named == ALL and member != COORDINATOR)
 
 
 class LinkedConnection(PeerConnection):

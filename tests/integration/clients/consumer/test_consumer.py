@@ -36,7 +36,8 @@ from kalda.clients.errors import (
 from tests.integration.clients.consumer.records import TIMEOUT_SECONDS, create_topic, produce, read
 
 TopicName = Callable[[str], str]
-EARLIEST: Any = {"auto_offset_reset": "earliest"}
+# A seek waits until the fetch that is under way is answered.
+EARLIEST: Any = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50}
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -186,6 +186,20 @@ def test_a_member_that_acknowledges_its_join_at_once_gets_the_topics_of_its_expr
     assert {(topic_id, 0)} == client.given or {(topic_id, 0)} == client.owned
 
 
+def test_an_expression_finds_a_new_topic_after_ten_seconds(simulation: ConsumerSimulation) -> None:
+    """Not with each heartbeat: resolving costs time, and many topics may come one after the other."""
+    first = simulation.topics.put("orders-a", 1)
+    client = simulation.client("b", regex="ord.*")
+    simulation.beat(client)
+    simulation.beat(client)
+    second = simulation.topics.put("orders-b", 1)
+    for milliseconds, topics in ((9_000, {first}), (1_000, {first, second})):
+        simulation.advance(milliseconds)
+        for _ in range(3):
+            simulation.beat(client)
+        assert topics == {topic_id for topic_id, _ in client.owned}
+
+
 def test_an_expression_over_many_topics_is_resolved_in_several_slices(simulation: ConsumerSimulation) -> None:
     """The event loop serves other requests between them."""
     for number in range(NAMES_PER_SLICE_MAX):
@@ -437,6 +451,19 @@ def test_members_leave_while_groups_of_the_consumer_protocol_are_not_served(
         assert "group.protocol=classic" in (response.error_message or "")
         assert (epoch == 0) == bool(simulation.group.members)
     assert "Empty" == simulation.group.state_name
+
+
+def test_a_member_leaves_by_itself_while_no_group_is_served(simulation: ConsumerSimulation) -> None:
+    """No feature is in force then either."""
+
+    def run(group_id: str, operation: Any) -> Pending[Any]:
+        return Pending.of(simulation.write(operation(simulation.protocol)))
+
+    groups = ConsumerGroupCoordinator(run, is_enabled=lambda: False, is_served=lambda: False)
+    simulation.beat(simulation.client("a", "t"))
+    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=-1)
+    assert ErrorCode.NONE == groups.heartbeat(request, 1, "c", "/h").value.error_code
+    assert not simulation.group.members
 
 
 def test_a_member_that_cannot_leave_yet_asks_again() -> None:
