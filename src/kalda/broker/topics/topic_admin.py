@@ -496,7 +496,7 @@ class TopicAdmin:
 
     # Waiting for the metadata.
 
-    def _on_metadata_change(self, topics: frozenset[str]) -> None:
+    def _on_metadata_change(self, topics: Collection[str]) -> None:
         self._wait.topics_changed(topics)
         for topic in topics:
             if topic not in self._cache:

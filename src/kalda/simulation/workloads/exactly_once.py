@@ -162,7 +162,10 @@ class Billing:
             )
         if not self._is_draining and random.random() < 0.12:
             # Slow enough to lose the partitions, or the transaction.
-            await asyncio.sleep(random.random() * 14)
+            if random.random() < 0.5:
+                await asyncio.sleep(random.random() * 14)
+            else:
+                await self._world.stand_still(random.random() * 10)
         metadata = await consumer.group_metadata()
         positions = {each.partition: offset for each, offset in offsets.items()}
         self._world.history.note(f"{name} sends {positions} in generation {metadata.generation_id}")

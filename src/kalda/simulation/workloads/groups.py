@@ -22,6 +22,8 @@ _PARTITIONS: Final = 4
 _MEMBERS: Final = 3
 _SETTLE_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 3.0
+_STANDS_STILL: Final = 0.15
+"""The part of commits before which a member stands still."""
 
 _Consumer: TypeAlias = AsyncConsumer[bytes, bytes]
 
@@ -145,6 +147,9 @@ class Readers:
                     await asyncio.sleep(random.random() * 14)
                 if records and not commits_itself and random.random() < 0.5:
                     offsets = {TopicPartition(TOPIC, each.partition): each.offset + 1 for each in records}
+                    if random.random() < _STANDS_STILL:
+                        # Long enough to be removed, and for others to go on behind what it commits then.
+                        await self._world.stand_still(random.uniform(7, 16))
                     known = self._commits.known()
                     await consumer.commit(offsets, timeout_s=10)
                     numbers = {each.partition: offset for each, offset in offsets.items()}

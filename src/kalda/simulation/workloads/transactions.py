@@ -200,7 +200,8 @@ class Ledgers:
         seen = await self._read_own(number, attempt)
         self._world.history.note(f"{client} reads {len(seen)} values")
         for _ in range(random.randrange(1, 6)):
-            await asyncio.sleep(random.random() * 3)
+            if random.random() < 0.6:
+                await asyncio.sleep(random.random() * 3)
             if self._world.is_stopping:
                 return
             attempt = self._begin(number, client, seen)
