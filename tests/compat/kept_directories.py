@@ -35,6 +35,9 @@ RELEASE: Final = "3.9.1"
 SESSION_SECONDS: Final = 60.0
 """How long the sessions of brokers that were killed may last."""
 READ_SECONDS: Final = 60.0
+JAVA_OPTIONS: Final = ("-XX:+UseSerialGC",)
+LINES_MAX: Final = 8
+"""Notes and problems that are printed for a directory."""
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",
@@ -46,6 +49,10 @@ SETTINGS: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "log.cleaner.dedupe.buffer.size": "16777216",
+    "log.cleaner.threads": "1",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "background.threads": "2",
     # Tests write records with timestamps of long ago.
     "log.retention.check.interval.ms": "3600000",
 }
@@ -74,7 +81,7 @@ class Finding:
         lines = [
             f"{state}: {self.directory.name} {self.origin}: {self.topics} topics, {self.records} records"
         ]
-        return "\n    ".join([*lines, *self.notes, *self.problems])
+        return "\n    ".join([*lines, *self.notes[:LINES_MAX], *self.problems[:LINES_MAX]])
 
 
 def brokers_of(directory: Path) -> dict[int, list[Path]]:
@@ -102,13 +109,14 @@ def _origin(directory: Path) -> str:
 def _examine(directory: Path) -> Finding:
     finding = Finding(directory, _origin(directory))
     brokers = brokers_of(directory)
-    coordination = directory / "zookeeper" / "version-2"
+    # ZooKeeper's helper keeps its files in a directory below.
+    kept, coordination = directory / "zookeeper" / "version-2", directory / "zookeeper" / "data" / "version-2"
+    if kept.is_dir():
+        coordination.parent.mkdir()
+        kept.rename(coordination)
     if not brokers or not coordination.is_dir():
         finding.notes.append("no cluster: it has no brokers, or another coordination server")
         return finding
-    # ZooKeeper's helper keeps its files in a directory below.
-    (directory / "zookeeper" / "data").mkdir()
-    coordination.rename(directory / "zookeeper" / "data" / "version-2")
     with ExitStack() as stack:
         zookeeper = RealZooKeeper(directory / "zookeeper", jars=sorted(kafka_jars(RELEASE).glob("*.jar")))
         try:
@@ -122,7 +130,12 @@ def _examine(directory: Path) -> Finding:
         for broker_id, log_dirs in brokers.items():
             settings = {**SETTINGS, "log.dirs": ",".join(map(str, log_dirs))}
             broker = ApacheBroker(
-                RELEASE, broker_id, directory / f"kafka-{broker_id}", zookeeper.hosts, settings=settings
+                RELEASE,
+                broker_id,
+                directory / f"kafka-{broker_id}",
+                zookeeper.hosts,
+                settings=settings,
+                java_options=JAVA_OPTIONS,
             )
             stack.callback(broker.kill)
             broker.start_nowait()
@@ -170,9 +183,12 @@ def _cause(broker: ApacheBroker) -> str:
 
 
 def _errors(broker: ApacheBroker) -> Iterator[str]:
-    """Yield what a broker that serves logged as an error."""
+    """Yield what a broker that serves logged as an error.
+
+    While the others start, a controller of Kafka logs each partition that has no leader yet as one.
+    """
     for line in broker.log_of_start().decode(errors="replace").splitlines():
-        if re.search(r"\] (ERROR|FATAL) ", line):
+        if re.search(r"\] (ERROR|FATAL) ", line) and not line.endswith("(state.change.logger)"):
             yield f"broker {broker.broker_id}: {line[:400]}"
 
 

@@ -64,6 +64,34 @@ def test_a_seed_gives_the_same_trace_in_every_process(seed: int) -> None:
             )
 
 
+_DIGEST = """
+import os, sys
+from kalda.simulation.run import WORKLOADS, run
+from kalda.simulation.schedule import draw
+outcome = run(draw(int(sys.argv[1]), [sys.argv[2]], float(sys.argv[3])))
+print(outcome.digest, outcome.violations, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("seed", "workload"), [(5, "administration"), (4, "groups")])
+def test_hashes_decide_no_order(seed: int, workload: str) -> None:
+    """`kalda simulate` runs with one hash seed, but other programs that run a schedule may have any."""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", _DIGEST, str(seed), workload, "8"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert 1 == len(digests), digests
+    assert b" []" in digests.pop()
+
+
 def test_a_plan_is_replayed_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "plan.yml"
     file.write_text('workloads: [produce]\nseconds: 4\nfaults: ["broker:kill@1,after=1s,for=1s"]\n')

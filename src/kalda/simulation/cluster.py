@@ -10,6 +10,7 @@ from typing import Any, Final
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.server import BrokerServer
 from kalda.common.types import TopicPartition
+from kalda.faults.state import Faults
 from kalda.net.client.stream import connect_stream
 from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig
@@ -64,6 +65,7 @@ class SimulatedCluster:
         self._is_serving: Final[set[int]] = set()
         self._sessions: Final[dict[int, EnsembleClient]] = {}
         self._embedded: EmbeddedServer | None = None
+        self._faults: Faults | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -133,6 +135,13 @@ class SimulatedCluster:
         self.zookeeper.spawn(end())
         return True
 
+    def set_faults(self, faults: Faults | None) -> None:
+        """Apply faults to the requests of all brokers, also of those that start; None ends them."""
+        self._faults = faults
+        for broker_id, server in self.servers.items():
+            if not self.brokers[broker_id].has_ended:
+                server.set_faults(faults)
+
     def start_client(self, main: Callable[[Runtime], Coroutine[Any, Any, None]]) -> SimulatedProcess:
         """Start a process of a client."""
         return self._start(self.client_machine, main)
@@ -176,7 +185,8 @@ class SimulatedCluster:
             random=runtime.random,
         )
         self._sessions[broker_id] = session
-        server = self.servers[broker_id] = BrokerServer(config, session, runtime=runtime)
+        server = BrokerServer(config, session, runtime=runtime, faults=self._faults)
+        self.servers[broker_id] = server
         async with asyncio.TaskGroup() as tasks:
             await server.start(tasks)
             self._is_serving.add(broker_id)

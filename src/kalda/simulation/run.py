@@ -7,6 +7,8 @@ from functools import partial
 from typing import Final
 
 from kalda.common import invariants
+from kalda.faults import RequestFault
+from kalda.faults.state import FaultState
 from kalda.simulation import plan as plans
 from kalda.simulation.checks.observer import Observer
 from kalda.simulation.checks.stored import StoredState
@@ -139,8 +141,11 @@ class _Run:
         for workload in self._workloads:
             workload.start()
         seconds = self._schedule.seconds
-        for fault in self._schedule.plan.faults:
-            if plans.begin(fault) >= seconds:
+        plan = self._schedule.plan
+        if plan.request_faults:
+            self._cluster.set_faults(FaultState(plan, self._world.random("requests")))
+        for fault in plan.faults:
+            if isinstance(fault, RequestFault) or plans.begin(fault) >= seconds:
                 continue
             self._cluster.scheduler.call_at(
                 begin + plans.begin(fault), partial(self._operator.carry_out, fault)
@@ -150,6 +155,7 @@ class _Run:
     def _heal(self) -> None:
         world = self._world
         world.history.note("every fault ends")
+        self._cluster.set_faults(None)
         self._operator.end_all()
         self._operator.restart_ended()
         world.is_stopping = True

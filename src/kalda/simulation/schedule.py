@@ -103,7 +103,8 @@ def draw(
     if plan is None:
         random = SeededRandom(f"{seed}/plan")
         gap = random.choice([2.0, 4.0, 9.0])
-        plan = plans.random_plan(random, BROKERS, seconds, gap)
+        further = plans.further_faults(SeededRandom(f"{seed}/further"), BROKERS, seconds)
+        plan = plans.merged(plans.random_plan(random, BROKERS, seconds, gap), further)
     return Schedule(seed, chosen, settings, plan, seconds)
 
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan
+from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
 from kalda.simulation import plan as plans
 from kalda.simulation.schedule import BROKERS, Schedule, ScheduleError, draw, read_schedule
 
@@ -13,8 +13,12 @@ WORKLOADS = ("produce", "transactions", "groups")
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_drawn_plan_is_one_that_a_simulation_takes(seed: int) -> None:
-    plan = plans.random_plan(Random(seed), BROKERS, 60.0, 2.0)
+    drawn = plans.random_plan(Random(seed), BROKERS, 60.0, 2.0)
+    further = plans.further_faults(Random(seed), BROKERS, 60.0)
 
+    plans.check(further, BROKERS)
+    assert further == FaultPlan.parse([plans.text(fault) for fault in further.faults])
+    plan = drawn
     plans.check(plan, BROKERS)
     begins = [plans.begin(fault) for fault in plan.faults]
     assert sorted(begins) == begins
@@ -25,7 +29,13 @@ def test_a_drawn_plan_is_one_that_a_simulation_takes(seed: int) -> None:
 
 def test_plans_have_every_kind_of_fault() -> None:
     drawn = [fault for seed in range(30) for fault in plans.random_plan(Random(seed), BROKERS, 60, 2).faults]
+    further = [
+        fault for seed in range(30) for fault in plans.further_faults(Random(seed), BROKERS, 60).faults
+    ]
 
+    assert {True} == {each.is_simulated_only for each in further if isinstance(each, LinkFault)}
+    assert 3 == len({type(each) for each in further})
+    drawn += further
     effects = {fault.effect for fault in drawn if isinstance(fault, BrokerFault)}
     assert set(BrokerEffect) - {BrokerEffect.FAILING_DISK, BrokerEffect.READ_ONLY_DISK} == effects
 
@@ -33,7 +43,7 @@ def test_plans_have_every_kind_of_fault() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("produce:NOT_LEADER", "produce:NOT_LEADER_OR_FOLLOWER: a simulation has faults of brokers"),
+        ("produce:NOT_LEADER,broker=3", "there is no broker 3; they are 0 to 2"),
         ("broker:kill@3", "there is no broker 3; they are 0 to 2"),
         ("link:cut@0-7", "there is no broker 7; they are 0 to 2"),
         ("link:loss=5%@0-1", "a link can be cut or delayed"),

@@ -97,7 +97,7 @@ class Observer:
         hosted: set[_Incarnation] = set()
         for _, partition in self._partitions():
             hosted.add(_incarnation(partition))
-            if partition.is_offline:
+            if partition.is_offline or partition.log.missing.is_withheld:
                 return False
             if partition.is_leader:
                 led.add(_incarnation(partition))

@@ -68,9 +68,11 @@ class ConsumerGroupCoordinator:
 
         A regular expression does not find topics that the client may not describe.
         """
-        if not self._is_served() and request.member_epoch >= JOIN_EPOCH:
+        is_served = self._is_served()
+        if not is_served and request.member_epoch >= JOIN_EPOCH:
             return self._end_membership(request, api_version, client_id, client_host)
-        if not self._is_enabled():
+        # A member may leave while groups are not served, when no feature is in force.
+        if is_served and not self._is_enabled():
             return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
 
         def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:

@@ -453,6 +453,19 @@ def test_members_leave_while_groups_of_the_consumer_protocol_are_not_served(
     assert "Empty" == simulation.group.state_name
 
 
+def test_a_member_leaves_by_itself_while_no_group_is_served(simulation: ConsumerSimulation) -> None:
+    """No feature is in force then either."""
+
+    def run(group_id: str, operation: Any) -> Pending[Any]:
+        return Pending.of(simulation.write(operation(simulation.protocol)))
+
+    groups = ConsumerGroupCoordinator(run, is_enabled=lambda: False, is_served=lambda: False)
+    simulation.beat(simulation.client("a", "t"))
+    request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=-1)
+    assert ErrorCode.NONE == groups.heartbeat(request, 1, "c", "/h").value.error_code
+    assert not simulation.group.members
+
+
 def test_a_member_that_cannot_leave_yet_asks_again() -> None:
     """Otherwise it would stop, and the classic protocol would wait until its session ends."""
 
