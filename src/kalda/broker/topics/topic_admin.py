@@ -235,6 +235,7 @@ class TopicAdmin:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
         deleting: dict[str, UUID] = {}
+        held_up: set[str] = set()
         for index, name in enumerate(names):
             await between(index)
             known = self._cache.topic(name)
@@ -247,6 +248,9 @@ class TopicAdmin:
                 codes[name] = refusal.code
             else:
                 deleting[name] = known.topic_id
+                live = self._cache.brokers.keys()
+                if not all(live >= set(each.replicas) for each in known.partitions.values()):
+                    held_up.add(name)
         for name, error in (await self._cluster.request_topic_deletions(list(deleting))).items():
             # A second request waits for the same deletion.
             if error is not None and not isinstance(error, NodeExistsError):
@@ -255,7 +259,8 @@ class TopicAdmin:
         await self._wait.wait_for(
             {name: partial(self._is_gone, name, topic_id) for name, topic_id in deleting.items()}, timeout_ms
         )
-        await self._wait_for_marks(deleting.keys(), deadline)
+        # Dead brokers hold up the mark of a topic, but not its name.
+        await self._wait_for_marks(deleting.keys() - held_up, deadline)
         for name, topic_id in deleting.items():
             gone = timeout_ms > 0 and self._is_gone(name, topic_id)
             codes[name] = ErrorCode.NONE if gone else ErrorCode.REQUEST_TIMED_OUT
