@@ -25,6 +25,7 @@ from kalda.cluster.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritte
 from kalda.cluster.schema import PartitionState, ProducerIdBlock
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.types import UUID, ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.faults.state import Faults
 from kalda.net.peer.dialer import TcpDialer
@@ -70,20 +71,20 @@ class ForeignSession(EnsembleClient):
 
     release: str = RELEASES[-1]
 
+    @override
     async def create(
         self, path: str, data: bytes = b"", ephemeral: bool = False, sequential: bool = False
     ) -> str:
-        """Create a znode."""
         return await super().create(path, written_by(self.release, path, data), ephemeral, sequential)
 
+    @override
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """Replace a znode's data."""
         return await super().set(path, written_by(self.release, path, data), version)
 
+    @override
     async def multi_many(
         self, transactions: Sequence[Sequence[Operation]]
     ) -> list[list[OperationResult] | ZooKeeperError]:
-        """Do many transactions, pipelined."""
         return await super().multi_many(
             [[self._operation(each) for each in operations] for operations in transactions]
         )

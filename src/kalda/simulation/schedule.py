@@ -85,7 +85,7 @@ def draw(
     random = SeededRandom(f"{seed}/foreign")
     foreign = random.choice(RELEASES) if is_mixed else None
     if foreign is not None and not knows_topic_ids(foreign):
-        # Without ids, nothing tells a topic from another that was created later under its name.
+        # Without ids, a topic and another one created later under its name look the same.
         workload_names = [name for name in workload_names if name not in _WORKLOADS_WITH_IDS]
     random = SeededRandom(f"{seed}/workloads")
     count = random.randrange(1, min(_WORKLOADS_MAX, len(workload_names)) + 1)
