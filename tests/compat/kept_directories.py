@@ -8,6 +8,7 @@ partition that has a leader is read. `EXCEPTIONS` has what Kafka may refuse, wit
 
 import argparse
 import asyncio
+import contextlib
 import re
 import shutil
 import sys
@@ -224,7 +225,10 @@ def _topics(
     """Return all topics, once their partitions have leaders; those that never have are read by nobody."""
     deadline = time.monotonic() + 15
     while True:
-        topics: dict[str, confluent_kafka.admin.TopicMetadata] = admin.list_topics(timeout=30).topics
+        topics: dict[str, confluent_kafka.admin.TopicMetadata] = {}
+        # A broker that has just started gives parts of an answer.
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            topics = admin.list_topics(timeout=30).topics
         leaders = [each.leader for topic in topics.values() for each in topic.partitions.values()]
         if (leaders and min(leaders) >= 0) or time.monotonic() > deadline:
             return topics

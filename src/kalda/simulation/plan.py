@@ -14,7 +14,7 @@ from kalda.faults import (
     LinkFault,
     RequestFault,
 )
-from kalda.faults.model import CLIENTS, CONTROLLER, COORDINATOR
+from kalda.faults.model import ALL, CLIENTS, CONTROLLER, COORDINATOR
 from kalda.faults.plan import FAULTS_MAX
 from kalda.runtime.random import Random
 
@@ -275,7 +275,41 @@ def _power_while_settled(random: Random, brokers: int, at: float) -> Iterator[Fa
     yield BrokerFault(effect=effect, broker=COORDINATOR, **_times(at + random.uniform(0.1, 2.0), 1.0))
 
 
+def _late_controller(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """What a controller sent arrives after another one has taken its place and changed leaders once more."""
+    yield _slow(random.randrange(brokers), at, random.uniform(3.0, 6.0))
+    expiry = BrokerEffect.SESSION_EXPIRY
+    for _ in range(random.randrange(2, 6)):
+        at += random.uniform(0.1, 0.8)
+        yield BrokerFault(effect=expiry, broker=random.randrange(brokers), after_ms=int(at * 1000))
+        at += random.uniform(0.1, 0.8)
+        yield BrokerFault(effect=expiry, broker=CONTROLLER, after_ms=int(at * 1000))
+
+
+def _ended_before_markers(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """A broker ends while what it sends to the others, such as markers, takes long to arrive."""
+    ends = random.randrange(brokers)
+    yield _slow(ends, at, random.uniform(1.5, 4.0))
+    at += random.uniform(0.5, 1.5)
+    yield BrokerFault(effect=BrokerEffect.KILL, broker=ends, **_times(at, random.uniform(0.5, 8.0)))
+
+
+def _slow(one: int, at: float, lasts: float) -> Fault:
+    times = _times(at, lasts)
+    return LinkFault(
+        effect=LinkEffect.DELAY,
+        one=one,
+        other=ALL,
+        is_one_way=True,
+        value=SLOW_LINK_MS,
+        after_ms=times["after_ms"],
+        for_ms=times["for_ms"],
+    )
+
+
 _SEQUENCES: Final = (
+    _late_controller,
+    _ended_before_markers,
     _lag_then_fail,
     _lag_then_fail,
     _replaced_while_paused,
