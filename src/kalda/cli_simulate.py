@@ -27,6 +27,7 @@ _SCHEDULES: Final = 100
 _SECONDS: Final = 60
 _SECONDS_MAX: Final = 3600
 _JOBS_MAX: Final = 1024
+_SHRINK_SECONDS: Final = 600
 _WARM_UP_FROM: Final = 50
 """How many schedules it takes to gain more than that costs."""
 _FAILURES_MAX: Final = 20
@@ -65,6 +66,13 @@ _NOTES_INTERVAL_SECONDS: Final = 10.0
 )
 @click.option("--workloads", metavar="NAME,...", help="The workloads to choose from; all of them without it.")
 @click.option(
+    "--mixed",
+    "is_mixed",
+    is_flag=True,
+    help="Let about every second broker be a model of Apache Kafka's, in ZooKeeper mode; each start "
+    "of a broker decides again.",
+)
+@click.option(
     "--jobs", type=Integer(1, _JOBS_MAX), metavar="COUNT", help="Schedules at a time; one for each processor."
 )
 @click.option(
@@ -78,6 +86,14 @@ _NOTES_INTERVAL_SECONDS: Final = 10.0
 @click.option(
     "--shrink", "is_shrunk", is_flag=True, help="Print the smallest schedule found that fails as well."
 )
+@click.option(
+    "--shrink-seconds",
+    type=Integer(1),
+    metavar="SECONDS",
+    default=_SHRINK_SECONDS,
+    show_default=True,
+    help="Stop --shrink after so much time, and print what was found until then.",
+)
 def simulate(
     tool: Tool,
     seed: int | None,
@@ -86,9 +102,11 @@ def simulate(
     first: int,
     seconds: int,
     workloads: str | None,
+    is_mixed: bool,
     jobs: int | None,
     failures_max: int,
     is_shrunk: bool,
+    shrink_seconds: int,
 ) -> None:
     """Run a cluster in virtual time, from a seed, with faults.
 
@@ -114,7 +132,7 @@ def simulate(
     options = ("" if seconds == _SECONDS else f" --seconds {seconds}") + (
         "" if workloads is None else f" --workloads {workloads}"
     )
-    command_line = _Replay(options)
+    command_line = _Replay(options + (" --mixed" if is_mixed else ""))
     workers = jobs or processors()
     if plan_file is not None:
         schedule = _read(
@@ -122,22 +140,22 @@ def simulate(
             lambda text: read_schedule(text, names, seed=1 if seed is None else seed, seconds=seconds),
         )
     elif seed is not None:
-        schedule = draw(seed, names, seconds)
+        schedule = draw(seed, names, seconds, is_mixed=is_mixed)
     else:
         count = schedules or _SCHEDULES
         if first > INT64_MAX - count:
             raise ToolUsageError(f"--first={first} leaves no room for {count} seeds up to {INT64_MAX}")
-        drawn = (draw(each, names, seconds) for each in range(first, first + count))
+        drawn = (draw(each, names, seconds, is_mixed=is_mixed) for each in range(first, first + count))
         failed = _many(tool, drawn, count, workers, failures_max, command_line)
         if not failed:
             return
         if is_shrunk:
-            _shrink(tool, *failed[0], workers)
+            _shrink(tool, *failed[0], workers, shrink_seconds)
         raise PartialFailureError
     outcome = run_apart(schedule, run) if is_shrunk else run(schedule)
     _print(tool, outcome)
     if is_shrunk and outcome.violations:
-        _shrink(tool, schedule, outcome, workers)
+        _shrink(tool, schedule, outcome, workers, shrink_seconds)
     if not is_shrunk and sys.gettrace() is None:
         # What the run made is never closed: the end of the interpreter would, and report each piece.
         tool.output.flush()
@@ -259,21 +277,27 @@ def _hours_per_minute(simulated_seconds: float, begin: float) -> float:
     return simulated_seconds / 60 / max(time.monotonic() - begin, 0.001)
 
 
-def _shrink(tool: Tool, schedule: "Schedule", outcome: "Outcome", jobs: int) -> None:
-    """Print the smallest schedule that is found to break the same rule."""
+def _shrink(tool: Tool, schedule: "Schedule", outcome: "Outcome", jobs: int, seconds: int) -> None:
+    """Print the smallest schedule that is found within some time to break the same rule."""
     from kalda.simulation.run import run
     from kalda.simulation.runner import run_many
     from kalda.simulation.shrink import Shrinker, broken_rule
 
     rule = broken_rule(outcome)
     assert rule is not None, "only failures are shrunk"
+    end = time.monotonic() + seconds
 
     def find_first(candidates: "Sequence[Schedule]", is_wanted: "Callable[[Outcome], bool]") -> int | None:
+        if time.monotonic() >= end:
+            return None
         runs = run_many(candidates, run, jobs=jobs)
         try:
             for each in runs:
                 if each is not None and is_wanted(each[1]):
                     return next(index for index, one in enumerate(candidates) if one is each[0])
+                if time.monotonic() >= end:
+                    tool.output.note(f"--shrink ends after {seconds} s; there may be smaller schedules")
+                    return None
         finally:
             runs.close()
         return None

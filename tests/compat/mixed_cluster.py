@@ -68,12 +68,20 @@ class MixedCluster:
         controller: The software of broker 3: `KALDA` or `KAFKA`.
         others: The software of brokers 1 and 2.
         settings: Settings of all brokers, besides `SETTINGS`.
+        release: The release of Apache Kafka's brokers.
     """
 
     def __init__(
-        self, directory: Path, *, controller: str, others: str, settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        controller: str,
+        others: str,
+        settings: Mapping[str, str] | None = None,
+        release: str = RELEASE,
     ) -> None:
         self.directory: Final = directory
+        self._release: Final = release
         zookeeper_port, *ports = free_ports(7)
         self.zookeeper_process: Final = ZooKeeperProcess(directory / "zookeeper", port=zookeeper_port)
         self._ports: Final = {
@@ -126,7 +134,7 @@ class MixedCluster:
         }
         if software == KAFKA:
             return ApacheBroker(
-                RELEASE, broker_id, directory, self._zookeeper_address, port=plain, settings=settings
+                self._release, broker_id, directory, self._zookeeper_address, port=plain, settings=settings
             )
         first = self.log_dirs(broker_id)[0]
         return BrokerProcess(broker_id, first, self._zookeeper_address, port=plain, settings=settings)

@@ -166,7 +166,12 @@ class Plan:
         return f"delete {name}", do
 
     def _grow(self, random: Random, down: int | None) -> tuple[str, Do] | None:
-        growing = [name for name, each in self.topics.items() if len(each) < 6]
+        # The answer waits for the leaders of all partitions, which would be in vain where all are down.
+        growing = [
+            name
+            for name, each in self.topics.items()
+            if len(each) < 6 and all(set(replicas) != {down} for replicas in each)
+        ]
         if not growing:
             return None
         name = random.choice(growing)
@@ -321,7 +326,10 @@ class Plan:
         def do(cluster: MixedCluster, admin: Admin) -> None:
             cluster.wait_settled()
             name = f"{partition.topic}-{partition.partition}"
-            (target,) = [each for each in cluster.log_dirs(broker_id) if not (each / name).exists()]
+            dirs = cluster.log_dirs(broker_id)
+            # A new replica is in sync in ZooKeeper before its broker has made the log.
+            cluster.wait(lambda: any((each / name).exists() for each in dirs))
+            (target,) = [each for each in dirs if not (each / name).exists()]
             replica = TopicPartitionReplica(partition.topic, partition.partition, broker_id)
             admin.alter_replica_log_dirs({replica: str(target)})
             cluster.wait((target / name).exists)

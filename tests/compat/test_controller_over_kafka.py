@@ -1,4 +1,4 @@
-"""A Kalda controller over brokers of Apache Kafka 3.9: their ISRs and producer ids, and what its term leaves.
+"""A Kalda controller over brokers of Apache Kafka: their ISRs and producer ids, and what its term leaves.
 
 Leaders of Apache Kafka ask the controller for both; a controller that did not serve them left frozen ISRs and
 brokers that gave no producer ids, even after it was gone.
@@ -27,11 +27,15 @@ BLOCK = 1000
 """Producer ids that a broker gets at a time."""
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[MixedCluster]:
+RELEASES = ("3.9.1", "3.6.2", "2.8.2")
+"""The oldest asks for ISRs by the names of topics, and takes producer ids from ZooKeeper itself."""
+
+
+@pytest.fixture(params=RELEASES)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MixedCluster]:
     """Two brokers of Apache Kafka under a Kalda controller, with a topic on both."""
     try:
-        made = MixedCluster(tmp_path, controller=KALDA, others=KAFKA)
+        made = MixedCluster(tmp_path, controller=KALDA, others=KAFKA, release=request.param)
     except NotAvailableError as error:
         pytest.skip(str(error))
     with made:

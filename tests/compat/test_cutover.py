@@ -27,6 +27,7 @@ from kalda.clients.admin.acls import (
     ResourcePattern,
     ResourceType,
 )
+from kalda.clients.admin.configs import ConfigResource
 from kalda.clients.admin.quotas import QuotaAlteration, quota_entity
 from kalda.clients.admin.users import ScramCredentialUpsertion, ScramMechanism
 from kalda.common.types import TopicPartition
@@ -353,7 +354,7 @@ def check_groups(source: str, target: str) -> None:
             assert rest(source, group, partitions, ADMIN) == rest(target, group, partitions, {}), group
 
 
-def texts(bootstrap: str, topic: str) -> list[bytes]:
+def texts(bootstrap: str, topic: str, config: Mapping[str, str]) -> list[bytes]:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -361,6 +362,7 @@ def texts(bootstrap: str, topic: str) -> list[bytes]:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            **config,
         }
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(3)])
@@ -374,6 +376,38 @@ def texts(bootstrap: str, topic: str) -> list[bytes]:
                 found.append(message.value())
     consumer.close()
     return found
+
+
+def latest(bootstrap: str, config: Mapping[str, str]) -> dict[bytes, bytes | None]:
+    """The newest value of each key of the compacted topic that has one."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "latest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            **config,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition("state", each, 0) for each in range(2)])
+    found: dict[bytes, bytes | None] = {}
+    waiting = 2
+    while waiting:
+        for message in consumer.consume(2_000, 5):
+            if message.error():
+                waiting -= 1
+            else:
+                found[message.key()] = message.value()
+    consumer.close()
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def check_settings(target: str) -> None:
+    """What would have changed the timestamps of copies is set at the end."""
+    resource = ConfigResource.topic("tx")
+    with Admin(bootstrap_servers=target) as admin:
+        entries = admin.describe_configs([resource])[resource]
+    assert "LogAppendTime" == entries["message.timestamp.type"].value
 
 
 @pytest.mark.timeout(900)
@@ -397,8 +431,10 @@ def test_a_million_records_move_with_groups_and_acls_under_writers(
     assert isinstance(report["pause_ms"], int)
     assert report["pause_ms"] < PAUSE_MAX_S * 1000
     assert writers.refused > 0
-    assert sorted(writers.acknowledged) == sorted(texts(target.bootstrap, "live"))
+    assert sorted(writers.acknowledged) == sorted(texts(target.bootstrap, "live", {}))
     check_groups(source.bootstrap, target.bootstrap)
+    check_settings(target.bootstrap)
+    assert latest(source.bootstrap, ADMIN) == latest(target.bootstrap, {})
     groups = report["groups"]
     assert isinstance(groups, list)
     assert {"exact", "end"} == {each["next_record"] for each in groups if each["topic"] != "state"}
@@ -414,3 +450,70 @@ def test_a_million_records_move_with_groups_and_acls_under_writers(
         }
         assert own == set(admin.describe_acls(AclFilter()))
         assert {"producer_byte_rate": 1e9} == admin.describe_client_quotas()[quota_entity({"user": "app"})]
+
+
+PHASES = ("check", "prepare", "follow", "plan fence", "fence", "drain", "groups", "verify", "settle")
+
+
+def kill_at(phase: str, file: Path, *arguments: str) -> None:
+    """Start the command, and end it by SIGKILL when its journal is at a phase."""
+    journal = file.with_name(f"{file.name}.old-new.cutover{'.back' if '--back' in arguments else ''}")
+    process = subprocess.Popen(
+        command(file, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_until(
+            lambda: (
+                process.poll() is not None
+                or (journal.exists() and phase == json.loads(journal.read_text())["phase"])
+            ),
+            60,
+        )
+        time.sleep(PHASES.index(phase) / 20)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.timeout(900)
+def test_a_process_that_is_killed_at_each_step_goes_on_and_clients_come_back(
+    source: ApacheKafka, target: KaldaProcess, tmp_path: Path
+) -> None:
+    """What was acknowledged is in the target once; on the way back, it is in the source once."""
+    prepare(source, 20_000)
+    commit_groups(source)
+    file = flow_file(tmp_path, source.bootstrap, target.bootstrap, "orders, tx, state, empty, live")
+    writers = Writers(source.bootstrap, "live")
+    writers.start()
+    try:
+        wait_until(lambda: len(writers.acknowledged) > 1_000)
+        for phase in PHASES:
+            kill_at(phase, file)
+        report = cut_over(file)
+    finally:
+        writers.stop()
+    assert "switched" == report["phase"]
+    assert sorted(writers.acknowledged) == sorted(texts(target.bootstrap, "live", {}))
+    check_groups(source.bootstrap, target.bootstrap)
+    check_settings(target.bootstrap)
+    assert latest(source.bootstrap, ADMIN) == latest(target.bootstrap, {})
+    later = confluent_kafka.Producer({"bootstrap.servers": target.bootstrap})
+    for number in range(1_000):
+        later.produce("live", b"later-%d" % number)
+        later.produce("orders", b"later-%d" % number)
+    assert 0 == later.flush(60)
+    with Admin(bootstrap_servers=target.bootstrap) as admin:
+        begins = offsets_of(admin, "g-begin")
+        admin.alter_consumer_group_offsets({"g-end": {each: begins[each] + 20 for each in PARTITIONS[:6]}})
+    for phase in PHASES:
+        kill_at(phase, file, "--back")
+    report = cut_over(file, "--back")
+    assert "switched" == report["phase"]
+    expected = [*writers.acknowledged, *(b"later-%d" % number for number in range(1_000))]
+    assert sorted(expected) == sorted(texts(source.bootstrap, "live", ADMIN))
+    check_groups(source.bootstrap, target.bootstrap)
+    with admin_of(source.bootstrap) as admin:
+        denied = [
+            each for each in admin.describe_acls(AclFilter()) if each.entry.permission is PermissionType.DENY
+        ]
+        assert [] == denied

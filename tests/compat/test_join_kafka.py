@@ -39,6 +39,8 @@ SETTINGS = {
     "controlled.shutdown.retry.backoff.ms": "500",
 }
 RELEASES = [("3.9.1", "3.9"), ("3.9.1", "2.7"), ("3.6.2", "3.6"), ("2.8.2", "2.8"), ("2.8.2", "2.7")]
+WITHOUT_IDS = ("2.7",)
+"""Protocols whose controllers send no topic ids."""
 MOVED = [TopicPartition("moved", number) for number in range(4)]
 MIXED = [TopicPartition("mixed", number) for number in range(4)]
 
@@ -297,6 +299,28 @@ def walk(cluster: Cluster) -> None:
     print(cluster.kafka[1].release, {name: round(each, 2) for name, each in seconds.items()})
 
 
+def raise_protocol(cluster: Cluster, protocol: str) -> None:
+    """Roll Apache Kafka's brokers to a protocol with topic ids: the logs take them, and lose nothing."""
+    logs = [each / str(p) for i in KALDA_IDS for each in cluster.directories[i] for p in (*MOVED, *MIXED)]
+    hosted = [each for each in logs if each.exists()]
+    assert not any((each / "partition.metadata").exists() for each in hosted)
+    for broker in cluster.kafka.values():
+        broker.stop()
+        broker.settings["inter.broker.protocol.version"] = protocol
+        broker.start()
+        cluster.wait_in_sync("moved", "mixed")
+        cluster.produce()
+    cluster.wait(
+        lambda: all((each / "partition.metadata").exists() for each in hosted), "a log has no topic id"
+    )
+    cluster.kalda[3].kill()
+    cluster.kalda[3].start()
+    cluster.wait_in_sync("moved", "mixed")
+    cluster.check()
+    assert [] == cluster.strays()
+    assert [] == cluster.complaints()
+
+
 @pytest.mark.parametrize(("release", "protocol"), RELEASES)
 def test_brokers_join_a_cluster(tmp_path: Path, release: str, protocol: str) -> None:
     (port,) = free_ports(1)
@@ -310,6 +334,8 @@ def test_brokers_join_a_cluster(tmp_path: Path, release: str, protocol: str) -> 
     try:
         with opened(cluster):
             walk(cluster)
+            if protocol in WITHOUT_IDS:
+                raise_protocol(cluster, release.rpartition(".")[0])
     finally:
         zookeeper.kill()
 
@@ -430,12 +456,12 @@ def test_the_way_back_of_a_cluster_that_kalda_created(tmp_path: Path) -> None:
         wait(lambda: 1 == controller_id())
         wait(in_sync)
         wait(lambda: {} == features().get("kalda", {}) == features()["features"])
-        second = BrokerProcess(9, brokers[1].log_dirs[0], address)
+        second = brokers[1].kalda({"listeners": "PLAINTEXT://127.0.0.1:0"})
         with pytest.raises(KaldaProcessError, match=f"in use by process {brokers[1].pid}"):
             second.start()
 
         # The group goes over to the classic protocol.
-        with pytest.raises(ClientError, match=r"group\.protocol=classic"):
+        with pytest.raises(ClientError, match="set it to classic"):
             consume(member, 1)
         produce(bootstrap, range(100, 200))
         with Consumer("t", bootstrap_servers=bootstrap, group_id="g", group_protocol="classic") as classic:

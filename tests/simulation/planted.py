@@ -5,6 +5,11 @@ Each is a patch of the brokers, the coordinators or the coordination server in a
     python -m tests.simulation.planted [--schedules 1000] [--starts 5] [--jobs 2] [NAME…]
 
 to get, for each bug, the number of schedules until it was found from several first seeds, and its median.
+`--first SEED --schedules 1 NAME` replays the seed that found one, and
+
+    python -m tests.simulation.planted --plant NAME simulate --seed SEED --seconds 30 [--shrink]
+
+runs `kalda` with the bug, with all options that `kalda simulate` has.
 """
 
 import argparse
@@ -17,12 +22,14 @@ from functools import partial
 from typing import Any, Final
 
 from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.delayed_produce import ProduceWait
 from kalda.broker.replicas.follower import fetcher_core
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.broker.transactions.marker_appends import Marker, MarkerAppends
+from kalda.cli import main as kalda
 from kalda.cluster import isr_store
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
@@ -32,7 +39,7 @@ from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from kalda.simulation.run import WORKLOADS, run
+from kalda.simulation.run import WORKLOADS, run, warm_up
 from kalda.simulation.runner import processors, run_apart, run_many
 from kalda.simulation.schedule import Outcome, Schedule, draw
 from kalda.storage.log_types import FetchIsolation
@@ -194,8 +201,15 @@ def _controller_epoch_unchecked() -> None:
         self._controller_epoch = -1
         return roles(self, request)
 
+    brokers = MetadataCache.apply_brokers
+
+    def apply_brokers(self: MetadataCache, update: Any) -> None:
+        self.controller_epoch = -1
+        brokers(self, update)
+
     _patch(ControllerRequests, "_check", _nothing)
     _patch(RoleChanges, "apply_leader_and_isr", apply)
+    _patch(MetadataCache, "apply_brokers", apply_brokers)
 
 
 @_bug("coordination server acknowledges before a sync")
@@ -391,26 +405,35 @@ def find(
 
 
 def main() -> None:
-    """Print how soon each bug is found."""
+    """Print how soon each bug is found, or run `kalda` with one."""
+    if sys.argv[1:2] == ["--plant"]:
+        BUGS[sys.argv[2]].plant()
+        del sys.argv[1:3]
+        kalda()
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--schedules", type=int, default=SCHEDULES_MAX)
     parser.add_argument("--starts", type=int, default=len(STARTS))
+    parser.add_argument("--first", type=int, help="count from this seed only")
     parser.add_argument("--jobs", type=int, default=processors())
     arguments = parser.parse_args()
+    starts = STARTS[: arguments.starts] if arguments.first is None else (arguments.first,)
+    warm_up()
     is_any_missed = False
     for name in arguments.names or BUGS:
         if not workloads_of(name):
             print(f"{name}: no workload can meet it", flush=True)
             continue
         counts: list[float] = []
-        rules: list[str] = []
-        for first in STARTS[: arguments.starts]:
+        for first in starts:
             found = find(name, first, jobs=arguments.jobs, schedules_max=arguments.schedules)
             counts.append(float("inf") if found is None else found[0])
-            rules.append("" if found is None else found[1].violations[0][:90])
+            if found is not None:
+                seed, rule = first + found[0] - 1, found[1].violations[0]
+                print(f"{name}: seed {seed}, digest {found[1].digest}: {rule:.110}", flush=True)
         is_any_missed |= float("inf") in counts
-        print(f"{name}: median {statistics.median(counts):g} of {counts}; {rules[0]}", flush=True)
+        print(f"{name}: median {statistics.median(counts):g} of {counts}", flush=True)
     sys.exit(is_any_missed)
 
 

@@ -11,7 +11,6 @@ from tests.simulation.test_simulation import _simulate
     [
         pytest.param(101, "transactions", 60, id="the cleaner removed records that were fetched again"),
         pytest.param(108, "exactly-once", 60, id="a removed member's offsets were accepted"),
-        pytest.param(54, "exactly-once", 15, id="records of a forgotten epoch were declared lost"),
     ],
 )
 def test_a_schedule_that_found_a_fault_holds(seed: int, workload: str, seconds: int) -> None:

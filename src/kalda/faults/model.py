@@ -14,6 +14,8 @@ COORDINATOR: Final = "coordinator"
 CONTROLLER: Final = "controller"
 """The broker that is the controller when the fault begins."""
 ALL: Final = "all"
+CLIENTS: Final = "clients"
+"""The clients of a simulation, as the end of a link."""
 
 MILLISECONDS_MAX: Final = 7 * 24 * 3_600_000
 """A delay longer than a week is a typing error."""
@@ -25,7 +27,7 @@ TRUNCATED_BYTES_MAX: Final = 2**31 - 1
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _LEADER: Final = re.compile(r"leader/([A-Za-z0-9._-]{1,249})/(\d{1,9})")
-_MEMBER: Final = re.compile(rf"\d{{1,9}}|{COORDINATOR}|{ALL}")
+_MEMBER: Final = re.compile(rf"\d{{1,9}}|{COORDINATOR}|{ALL}|{CLIENTS}")
 
 
 @public_in("kalda.faults")
@@ -95,15 +97,23 @@ class BrokerEffect(Enum):
     """It ends at once, and its disk loses a part of what was not synced."""
     SLOW_DISK = "disk:slow"
     """Each work in the background, such as a sync, takes longer."""
+    FLIPPED_BIT = "disk:flip"
+    """A bit of what its disk has synced is another; at the end it starts again and checks all that it has."""
     KILL_CLIENT = "client:kill"
     """A client of a workload ends at once; `broker` is its number."""
 
     @property
     def is_simulated_only(self) -> bool:
         """Whether only a simulation can carry it out."""
-        return self in (BrokerEffect.POWER_LOSS, BrokerEffect.SLOW_DISK, BrokerEffect.KILL_CLIENT)
+        return self in _SIMULATED
 
 
+_SIMULATED: Final = (
+    BrokerEffect.POWER_LOSS,
+    BrokerEffect.SLOW_DISK,
+    BrokerEffect.FLIPPED_BIT,
+    BrokerEffect.KILL_CLIENT,
+)
 _OF_COORDINATOR: Final = (BrokerEffect.KILL, BrokerEffect.PAUSE, BrokerEffect.POWER_LOSS)
 
 
@@ -339,7 +349,7 @@ class LinkFault:
 
     effect: LinkEffect
     one: int | str
-    """A broker's id, ``coordinator`` or ``all``."""
+    """A broker's id, ``coordinator``, ``clients`` or ``all``, which is all brokers."""
     other: int | str
     is_one_way: bool = False
     """Whether only connections that `one` opens to `other` are concerned, and the requests on them."""
@@ -352,7 +362,8 @@ class LinkFault:
         _check_times(self.after_ms, self.for_ms)
         for member in (self.one, self.other):
             if _MEMBER.fullmatch(str(member)) is None:
-                raise FaultError(f"the member {member} is neither a broker's id nor {COORDINATOR} or {ALL}")
+                names = f"{COORDINATOR}, {CLIENTS} or {ALL}"
+                raise FaultError(f"the member {member} is neither a broker's id nor {names}")
         if self.one == self.other:
             raise FaultError(f"a link has two ends, {self.one} and {self.other} are the same")
         effect = self.effect
@@ -365,6 +376,11 @@ class LinkFault:
             raise FaultError(
                 f"{effect.value} is between brokers; a link to the {COORDINATOR} can only be cut"
             )
+
+    @property
+    def is_simulated_only(self) -> bool:
+        """Whether only a simulation can carry it out."""
+        return CLIENTS in (self.one, self.other)
 
 
 Fault: TypeAlias = RequestFault | BrokerFault | LinkFault

@@ -3,6 +3,7 @@
 The end of a process loses nothing that it wrote. A loss of power may lose everything that was not synced, in
 the way of a journaling file system: of the changes of names since the last sync a prefix survives; of the
 writes to a file since its last sync a prefix survives, and the write after these may be torn.
+`kalda.simulation.damage` flips bits at rest.
 """
 
 import errno
@@ -36,7 +37,7 @@ class SimulatedDisk:
     """
 
     def __init__(self, random: Random, now_ms: Callable[[], int]) -> None:
-        self._random: Final = random
+        self.random: Final = random
         self.now_ms: Final = now_ms
         self.directories: Final[dict[str, dict[str, _Inode | None]]] = {"/": {}}
         """By path; a name's value is its file, or None for a directory."""
@@ -204,11 +205,34 @@ class SimulatedDisk:
         if self.is_full and needs_space:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
+    def synced_sizes(self) -> list[tuple[str, int]]:
+        """Return the files of which something is synced, and how many bytes from the start."""
+        found: list[tuple[str, int]] = []
+        for directory, entries in self.directories.items():
+            for name, inode in entries.items():
+                if inode is None:
+                    continue
+                size = min([len(inode.data), *(position for position, _, _, _ in inode.undo)])
+                if size:
+                    found.append((posixpath.join(directory, name), size))
+        return found
+
+    def content(self, path: str) -> bytes:
+        """Return what is in a file; nothing if there is none."""
+        inode = self.file(path)
+        return b"" if inode is None else bytes(inode.data)
+
+    def flip_bit(self, path: str, position: int, bit: int) -> None:
+        """Flip a bit of a file at rest."""
+        inode = self.file(path)
+        assert inode is not None, f"{path} does not exist"
+        inode.data[position] ^= 1 << bit
+
     def lose_power(self) -> None:
         """Lose a part of what was not synced; the locks are gone as well."""
         self.locks.clear()
         self.power_losses += 1
-        kept = self._random.randrange(len(self._name_changes) + 1)
+        kept = self.random.randrange(len(self._name_changes) + 1)
         while len(self._name_changes) > kept:
             self._name_changes.pop()()
         self._name_changes.clear()
@@ -217,7 +241,7 @@ class SimulatedDisk:
         self._dirty.clear()
 
     def _lose_writes(self, inode: _Inode) -> None:
-        undo, random = inode.undo, self._random
+        undo, random = inode.undo, self.random
         kept = random.randrange(len(undo) + 1)
         while len(undo) > kept + 1:
             _undo_last(inode)

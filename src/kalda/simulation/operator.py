@@ -5,12 +5,14 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from kalda.faults import BrokerEffect, BrokerFault, Fault, LinkEffect, LinkFault
-from kalda.faults.model import ALL, CONTROLLER, COORDINATOR
+from kalda.faults.model import ALL, CLIENTS, CONTROLLER, COORDINATOR
 from kalda.simulation import plan as plans
-from kalda.simulation.cluster import ZOOKEEPER_HOST, SimulatedCluster, host_of
+from kalda.simulation.cluster import CLIENT_HOST, ZOOKEEPER_HOST, SimulatedCluster, host_of
+from kalda.simulation.damage import flip_bit
 from kalda.simulation.disk import SimulatedDisk
 from kalda.simulation.history import History
 from kalda.simulation.machine import Machine, SimulatedProcess
+from kalda.storage.file_names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT_FILE
 
 _Member: TypeAlias = int | str
 """A broker's id, or the coordination server."""
@@ -42,6 +44,8 @@ class Operator:
         self._count = 0
         self._is_fragile = False
         """Whether a broker that lost power may not have everything again."""
+        self._damaged: Final[set[_Member]] = set()
+        """Those with a flipped bit that was not looked for yet."""
         self._busy: Final[set[_Member]] = set()
         """Those whose process is down or stands still."""
         self._effects: Final[dict[BrokerEffect, Callable[[BrokerFault, _Member], _Undo | None]]] = {
@@ -54,6 +58,7 @@ class Operator:
             BrokerEffect.FAILING_DISK: partial(self._break_disk, "is_failing"),
             BrokerEffect.READ_ONLY_DISK: partial(self._break_disk, "is_read_only"),
             BrokerEffect.SLOW_DISK: self._slow_disk,
+            BrokerEffect.FLIPPED_BIT: self._flip_bit,
             BrokerEffect.CLOCK_JUMP: self._jump,
             BrokerEffect.KILL_CLIENT: self._end_client,
         }
@@ -81,7 +86,7 @@ class Operator:
         self._is_fragile = self._is_fragile and not self._is_all_in_sync()
         if _is_harmless(fault):
             return False
-        if isinstance(fault, BrokerFault) and fault.effect is BrokerEffect.POWER_LOSS:
+        if isinstance(fault, BrokerFault) and fault.effect in _COSTS_A_COPY:
             return not all(_is_harmless(each) for each, _ in self._open.values())
         return self._is_fragile
 
@@ -206,6 +211,30 @@ class Operator:
         setattr(disk, how, True)
         return partial(setattr, disk, how, False)
 
+    def _flip_bit(self, fault: BrokerFault, member: _Member) -> _Undo | None:
+        if self._running(member) is None or not self._is_all_in_sync():
+            return None
+        disk: SimulatedDisk = self._machine(member).disk
+        path = flip_bit(disk, disk.random)
+        if path is None:
+            return None
+        self._history.note(f"a bit of {path} flips")
+        self._is_fragile = True
+        self._damaged.add(member)
+
+        def recover() -> None:
+            # Without its recovery points, a broker that ended reads its whole log when it starts.
+            self._damaged.discard(member)
+            self._is_fragile = True
+            self._busy.discard(member)
+            self._process(member).kill()
+            for directory in self._cluster.log_directories:
+                for name in (RECOVERY_POINT_CHECKPOINT_FILE, CLEAN_SHUTDOWN_FILE):
+                    disk.remove(f"{directory}/{name}")
+            self._cluster.start_broker(_broker_id(member))
+
+        return recover
+
     def _slow_disk(self, fault: BrokerFault, member: _Member) -> _Undo | None:
         process = self._running(member)
         if process is None or process.background.seconds_more:
@@ -250,13 +279,15 @@ class Operator:
 
     def _is_all_in_sync(self) -> bool:
         cluster = self._cluster
-        if self._busy or not all(map(cluster.is_serving, cluster.brokers)):
+        if self._busy or self._damaged or not all(map(cluster.is_serving, cluster.brokers)):
             return False
         hosted = [
             partition
             for server in cluster.servers.values()
             for partition in server.services.replica_manager.partitions.values()
         ]
+        if any(partition.log.missing.is_withheld for partition in hosted):
+            return False
         led = [partition for partition in hosted if partition.is_leader]
         # A partition without a leader may have one replica in sync only.
         return {each.topic_partition for each in hosted} == {each.topic_partition for each in led} and all(
@@ -267,10 +298,11 @@ class Operator:
 def _is_harmless(fault: Fault) -> bool:
     """Whether a fault takes no replica away."""
     if isinstance(fault, LinkFault):
-        return fault.effect is not LinkEffect.CUT
+        return fault.effect is not LinkEffect.CUT or CLIENTS in (fault.one, fault.other)
     return isinstance(fault, BrokerFault) and fault.effect in _HARMLESS
 
 
+_COSTS_A_COPY: Final = (BrokerEffect.POWER_LOSS, BrokerEffect.FLIPPED_BIT)
 _HARMLESS: Final = (BrokerEffect.KILL_CLIENT, BrokerEffect.CLOCK_JUMP, BrokerEffect.SLOW_DISK)
 
 
@@ -280,6 +312,8 @@ def _broker_id(member: _Member) -> int:
 
 
 def _host(member: _Member) -> str:
+    if member == CLIENTS:
+        return CLIENT_HOST
     return ZOOKEEPER_HOST if member == COORDINATOR else host_of(_broker_id(member))
 
 

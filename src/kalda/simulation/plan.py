@@ -1,11 +1,20 @@
-"""Draws plans of faults in the words of `kalda.faults`: `random_plan`, and which plans a simulation takes."""
+"""Draws plans of faults in the words of `kalda.faults`, and says which plans a simulation takes."""
 
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kalda.faults import BrokerEffect, BrokerFault, Fault, FaultError, FaultPlan, LinkEffect, LinkFault
-from kalda.faults.model import CONTROLLER, COORDINATOR
+from kalda.faults import (
+    BrokerEffect,
+    BrokerFault,
+    Fault,
+    FaultError,
+    FaultPlan,
+    LinkEffect,
+    LinkFault,
+    RequestFault,
+)
+from kalda.faults.model import ALL, CLIENTS, CONTROLLER, COORDINATOR
 from kalda.faults.plan import FAULTS_MAX
 from kalda.runtime.random import Random
 
@@ -33,13 +42,12 @@ _CLIENTS: Final = 8
 
 def begin(fault: Fault) -> float:
     """Return when a fault begins, in seconds after the workloads have started."""
-    assert isinstance(fault, (BrokerFault, LinkFault)), "a plan for a simulation has been checked"
-    return fault.after_ms / 1000
+    return 0.0 if isinstance(fault, RequestFault) else fault.after_ms / 1000
 
 
 def duration(fault: Fault) -> float:
-    """Return how many seconds a fault lasts: a second if the plan does not say."""
-    assert isinstance(fault, (BrokerFault, LinkFault)), "a plan for a simulation has been checked"
+    """Return how many seconds a fault of a broker or a link lasts: a second if the plan does not say."""
+    assert not isinstance(fault, RequestFault), "a fault of requests lasts as long as all faults"
     return (_LASTS_MS if fault.for_ms is None else fault.for_ms) / 1000
 
 
@@ -50,12 +58,12 @@ def check(plan: FaultPlan, brokers: int) -> None:
         FaultError: it cannot; the message has the fault.
     """
     for fault in plan.faults:
-        if not isinstance(fault, (BrokerFault, LinkFault)):
-            raise FaultError(f"{text(fault)}: a simulation has faults of brokers, clients and links only")
-        if isinstance(fault, LinkFault):
+        if isinstance(fault, RequestFault):
+            named: Iterable[int | str] = () if fault.broker is None else (fault.broker,)
+        elif isinstance(fault, LinkFault):
             if fault.effect is LinkEffect.LOSS:
                 raise FaultError(f"{text(fault)}: in a simulation, a link can be cut or delayed")
-            named: Iterable[int | str] = (fault.one, fault.other)
+            named = (fault.one, fault.other)
         else:
             named = () if fault.effect is BrokerEffect.KILL_CLIENT else (fault.broker,)
         for name in named:
@@ -72,6 +80,35 @@ def without(plan: FaultPlan, dropped: Iterable[int]) -> FaultPlan:
     """Return a plan without the faults at these positions."""
     gone = set(dropped)
     return FaultPlan(tuple(fault for index, fault in enumerate(plan.faults) if index not in gone))
+
+
+def further_faults(random: Random, brokers: int, seconds: float) -> FaultPlan:
+    """Draw faults to add to those of `random_plan`: of requests, of links of clients, and flipped bits.
+
+    They have a random source of their own, so that the seeds kept their other faults when these were added.
+    """
+    faults: list[Fault] = []
+    if random.random() < _REQUESTS_PART:
+        for words in random.sample(_REQUEST_FAULTS, random.randrange(1, 4)):
+            faults += FaultPlan.parse(words).faults
+    if random.random() < _CLIENT_LINKS_PART:
+        at = random.uniform(0.5, seconds)
+        while at < seconds:
+            faults.append(_client_link(random, brokers, _times(at, 0.2 + random.random() ** 2 * 14)))
+            at += random.uniform(1.0, 20.0)
+    if random.random() < _FLIPS_PART:
+        for _ in range(_FLIPS):
+            # Long enough for readers to meet it, and to end while there is time for others.
+            times = _times(random.uniform(1.0, seconds), random.uniform(0.2, 5.0))
+            broker = random.randrange(brokers)
+            faults.append(BrokerFault(effect=BrokerEffect.FLIPPED_BIT, broker=broker, **times))
+    return FaultPlan(tuple(sorted(faults, key=begin)))
+
+
+def merged(plan: FaultPlan, other: FaultPlan) -> FaultPlan:
+    """Return the faults of two plans, in order; as many as a plan may have."""
+    faults = sorted((*other.faults, *plan.faults), key=begin)
+    return FaultPlan(tuple(faults[:FAULTS_MAX]))
 
 
 def random_plan(random: Random, brokers: int, seconds: float, mean_gap_seconds: float) -> FaultPlan:
@@ -138,6 +175,55 @@ def _link_fault(random: Random, one: int | str, other: int | str, times: dict[st
     )
 
 
+def _client_link(random: Random, brokers: int, times: dict[str, int]) -> Fault:
+    choice = random.random()
+    broker = random.randrange(brokers)
+    is_slow = choice < 0.75
+    one, other = (broker, CLIENTS) if random.randrange(2) else (CLIENTS, broker)
+    return LinkFault(
+        effect=LinkEffect.DELAY if is_slow else LinkEffect.CUT,
+        one=one,
+        other=other,
+        is_one_way=is_slow or choice < 0.9,
+        value=SLOW_LINK_MS // (1 + 7 * random.randrange(2)) if is_slow else None,
+        **times,
+    )
+
+
+_REQUEST_FAULTS: Final = (
+    "any:drop,percent=0.5",
+    "any:lose,percent=0.5",
+    "any:truncate=6,percent=0.3",
+    "any:hang,percent=0.05",
+    "any:delay=300ms,percent=1",
+    "any:drop,percent=0.5,from=brokers",
+    "any:lose,percent=0.5,from=brokers",
+    "produce:NOT_LEADER_OR_FOLLOWER,percent=2",
+    "produce:NOT_ENOUGH_REPLICAS_AFTER_APPEND,percent=1",
+    "produce:error-after=REQUEST_TIMED_OUT,percent=2",
+    "produce:lose,percent=3",
+    "produce:delay=200ms,percent=5",
+    "fetch:NOT_LEADER_OR_FOLLOWER,percent=1",
+    "fetch:lose,percent=2",
+    "fetch:throttle=500ms,percent=1",
+    "group:move,percent=1",
+    "group:rebalance,percent=1",
+    "group:lose,percent=2",
+    "txn:move,percent=2",
+    "txn:lose,percent=3",
+    "txn:COORDINATOR_LOAD_IN_PROGRESS,percent=1",
+    "EndTxn:error-after=REQUEST_TIMED_OUT,percent=5",
+    "InitProducerId:lose,percent=10",
+    "OffsetCommit:error-after=REQUEST_TIMED_OUT,percent=5",
+    "CreateTopics+DeleteTopics+CreatePartitions:lose,percent=10",
+)
+_REQUESTS_PART: Final = 0.4
+_CLIENT_LINKS_PART: Final = 0.4
+_FLIPS_PART: Final = 0.25
+_FLIPS: Final = 4
+"""Most are left out, because not everything is in sync at that time."""
+
+
 def _cut(one: int | str, other: int | str, at: float, lasts: float) -> Fault:
     times = _times(at, lasts)
     return LinkFault(
@@ -189,7 +275,41 @@ def _power_while_settled(random: Random, brokers: int, at: float) -> Iterator[Fa
     yield BrokerFault(effect=effect, broker=COORDINATOR, **_times(at + random.uniform(0.1, 2.0), 1.0))
 
 
+def _late_controller(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """What a controller sent arrives after another one has taken its place and changed leaders once more."""
+    yield _slow(random.randrange(brokers), at, random.uniform(3.0, 6.0))
+    expiry = BrokerEffect.SESSION_EXPIRY
+    for _ in range(random.randrange(2, 6)):
+        at += random.uniform(0.1, 0.8)
+        yield BrokerFault(effect=expiry, broker=random.randrange(brokers), after_ms=int(at * 1000))
+        at += random.uniform(0.1, 0.8)
+        yield BrokerFault(effect=expiry, broker=CONTROLLER, after_ms=int(at * 1000))
+
+
+def _ended_before_markers(random: Random, brokers: int, at: float) -> Iterator[Fault]:
+    """A broker ends while what it sends to the others, such as markers, takes long to arrive."""
+    ends = random.randrange(brokers)
+    yield _slow(ends, at, random.uniform(1.5, 4.0))
+    at += random.uniform(0.5, 1.5)
+    yield BrokerFault(effect=BrokerEffect.KILL, broker=ends, **_times(at, random.uniform(0.5, 8.0)))
+
+
+def _slow(one: int, at: float, lasts: float) -> Fault:
+    times = _times(at, lasts)
+    return LinkFault(
+        effect=LinkEffect.DELAY,
+        one=one,
+        other=ALL,
+        is_one_way=True,
+        value=SLOW_LINK_MS,
+        after_ms=times["after_ms"],
+        for_ms=times["for_ms"],
+    )
+
+
 _SEQUENCES: Final = (
+    _late_controller,
+    _ended_before_markers,
     _lag_then_fail,
     _lag_then_fail,
     _replaced_while_paused,

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Final
 
 from kalda.common import invariants
+from kalda.faults import RequestFault
+from kalda.faults.state import FaultState
 from kalda.simulation import plan as plans
 from kalda.simulation.checks.observer import Observer
 from kalda.simulation.checks.stored import StoredState
@@ -38,6 +40,10 @@ START_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 180.0
 """How long after the last fault clients may take to end, and after that the cluster to come to rest."""
 
+_FAR: Final = 0.3
+"""The part of schedules whose clients are far away, so that several batches of one are on their way."""
+_FAR_SECONDS: Final = (0.02, 0.3)
+
 LOOK_SECONDS: Final = 0.05
 _KEPT: Final[list[World]] = []
 """What has run in this process. Its tasks were never ended, and would be one by one if it were collected."""
@@ -62,7 +68,7 @@ class _BugLog(logging.Handler):
 def run(schedule: Schedule) -> Outcome:
     """Carry out a schedule in this process, which should end after it: what it made is never closed."""
     invariants.enable_by_default()
-    cluster = SimulatedCluster(str(schedule.seed), BROKERS, schedule.settings)
+    cluster = SimulatedCluster(str(schedule.seed), BROKERS, schedule.settings, schedule.foreign)
     world = World(str(schedule.seed), cluster)
     _KEPT.append(world)
     handler = _BugLog(world)
@@ -101,19 +107,28 @@ class _Run:
         self._schedule: Final = schedule
         self._world: Final = world
         self._cluster: Final = world.cluster
+        self._cluster.on_foreign_start = world.history.note
         self._cluster.internet.on_delivery = world.history.delivered
         self._observer: Final = Observer(self._cluster, world.history)
         self._stored: Final = StoredState(self._cluster, world.history)
         self._operator: Final = Operator(self._cluster, world.history, world.kill_client)
         self._workloads: Final = [WORKLOADS[name](world) for name in schedule.workloads]
+        random = world.random("distance")
+        is_far = random.random() < _FAR
+        self._distance: Final = random.uniform(*_FAR_SECONDS) if is_far else 0.0
+        """How long a message between a client and a broker takes besides the latency of all links."""
         self._looks = 0
 
     def run(self) -> None:
         """Start, hurt, heal, check."""
         history = self._world.history
         history.note(f"seed {self._schedule.seed}, workloads {' '.join(self._schedule.workloads)}")
+        if self._schedule.foreign is not None:
+            history.note(f"mixed with brokers of Kafka {self._schedule.foreign}")
         for name, value in self._schedule.settings.items():
             history.note(f"setting {name}={value}")
+        if self._distance:
+            history.note(f"clients are {self._distance * 1000:.0f} ms away")
         self._start()
         if history.violations:
             return
@@ -136,11 +151,15 @@ class _Run:
 
     def _hurt(self) -> None:
         begin = self._world.now
+        self._cluster.set_client_distance(self._distance)
         for workload in self._workloads:
             workload.start()
         seconds = self._schedule.seconds
-        for fault in self._schedule.plan.faults:
-            if plans.begin(fault) >= seconds:
+        plan = self._schedule.plan
+        if plan.request_faults:
+            self._cluster.set_faults(FaultState(plan, self._world.random("requests")))
+        for fault in plan.faults:
+            if isinstance(fault, RequestFault) or plans.begin(fault) >= seconds:
                 continue
             self._cluster.scheduler.call_at(
                 begin + plans.begin(fault), partial(self._operator.carry_out, fault)
@@ -150,7 +169,9 @@ class _Run:
     def _heal(self) -> None:
         world = self._world
         world.history.note("every fault ends")
+        self._cluster.set_faults(None)
         self._operator.end_all()
+        self._cluster.set_client_distance(0.0)
         self._operator.restart_ended()
         world.is_stopping = True
         self._until(world.have_clients_ended, SETTLE_SECONDS)

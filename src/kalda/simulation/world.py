@@ -1,5 +1,6 @@
 """What a workload knows of the simulation that it runs in: `World`, and `Workload`."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random as SeededRandom
@@ -7,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from kalda.runtime.runtime import Runtime
 from kalda.simulation.cluster import SimulatedCluster
+from kalda.simulation.event_loop import SimulatedEventLoop
 from kalda.simulation.history import History
 from kalda.simulation.machine import SimulatedProcess
 
@@ -28,6 +30,16 @@ class World:
     def now(self) -> float:
         """The virtual time in seconds."""
         return self.cluster.scheduler.now
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some brokers are models of Apache Kafka's, without features and KIP-848."""
+        return self.cluster.foreign is not None
+
+    @property
+    def knows_topic_ids(self) -> bool:
+        """Whether all brokers know topic ids, and what else came later."""
+        return self.cluster.knows_topic_ids
 
     @property
     def bootstrap(self) -> str:
@@ -57,6 +69,18 @@ class World:
 
         self.cluster.scheduler.call_later(seconds, restart)
         return True
+
+    async def stand_still(self, seconds: float) -> None:
+        """Let the process that calls this stand still for so long, as a suspended machine does.
+
+        It goes on where it was, before any of its timers and what has arrived meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedEventLoop), f"no process of a simulation runs {loop}"
+        self.history.note(f"a client stands still for {seconds:.1f} s")
+        loop.hold()
+        self.cluster.scheduler.call_later(seconds, loop.release)
+        await asyncio.sleep(0)
 
     def have_clients_ended(self) -> bool:
         """Whether every client has come to its end."""

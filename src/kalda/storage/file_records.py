@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
-from kalda.records.errors import NeedMoreBytes
+from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.runtime.filesystem import Buffer, File, FileSystem
 from kalda.storage.log_caches import FifoCache
 
@@ -166,10 +166,20 @@ class FileRecords:
         self.file().sync()
 
     def search_offset(self, offset: int, start_position: int) -> BatchPosition | None:
-        """Find the first batch that ends at or after `offset`, walking headers from `start_position`."""
+        """Find the first batch that ends at or after `offset`, walking headers from `start_position`.
+
+        Raises:
+            CorruptRecordError: the headers do not reach the end of the file: one of them is damaged, or
+                no batch starts at `start_position`.
+        """
+        end = start_position
         for found in self.iter_positions(start_position):
             if found.last_offset >= offset:
                 return found
+            end = found.position + found.size
+        if end != self.size:
+            # Readers would take this for the end of the segment, and skip the records behind.
+            raise CorruptRecordError(f"{self.path}: no batch starts at byte {end}")
         return None
 
     def batch_size_at(self, position: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from kalda.records.batch import BatchHeader, read_header, validate
-from kalda.records.errors import RecordsError
+from kalda.records.errors import CorruptRecordError, RecordsError
 from kalda.records.message_set import first_offset
 from kalda.records.validation import search_batch
 from kalda.runtime.filesystem import Buffer
@@ -255,11 +255,27 @@ class LogSegment:
         return age_ms > self._roll_wait_ms or self.offset_index.entries >= self._entries_max
 
     def find_batch(self, offset: int) -> BatchPosition | None:
-        """Find the batch with `offset`, or the first one after it; ``None`` behind the last batch."""
-        if not self.records.size:
+        """Find the batch with `offset`, or the first one after it; ``None`` behind the last batch.
+
+        Raises:
+            CorruptRecordError: the header of a batch before it is damaged.
+        """
+        records = self.records
+        if not records.size:
             # Its files may be gone: a segment with missing records is about to replace it.
             return None
-        return self.records.search_offset(offset, self.offset_index.lookup(offset).position)
+        position = self.offset_index.lookup(offset).position
+        if position <= 0:
+            return records.search_offset(offset, 0)
+        try:
+            found = records.search_offset(offset, position)
+        except CorruptRecordError:
+            # The batches, or only the index, are damaged; nothing but the batches decides.
+            return records.search_offset(offset, 0)
+        if found is not None and found.base_offset > offset and found.position == position:
+            # The batch of an entry begins at or below the entry's offset: a bit of the entry has flipped.
+            return records.search_offset(offset, 0)
+        return found
 
     def find_timestamp(
         self, timestamp: int, start_offset: int, search: BatchSearch = search_batch

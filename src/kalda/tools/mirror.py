@@ -20,8 +20,8 @@ from kalda.common.extras import install_hint
 from kalda.common.logging import LogLevel
 
 if TYPE_CHECKING:
-    from kalda.pipelines.cutover.cutover import CutoverOptions
     from kalda.pipelines.cutover.journal import JournalFile
+    from kalda.pipelines.cutover.options import CutoverOptions
     from kalda.pipelines.engine.status import PipelineStatus
     from kalda.pipelines.mirror_maker2.flow_file import Flow
 
@@ -200,8 +200,8 @@ def cutover(
         raise ToolUsageError(
             f"{file} has {len(flows)} flows that copy, and a cut-over takes one; choose it by --clusters"
         )
-    from kalda.pipelines.cutover.cutover import CutoverOptions, backward, forward
     from kalda.pipelines.cutover.journal import FenceMethod, JournalError, JournalFile
+    from kalda.pipelines.cutover.options import CutoverOptions, backward, forward
     from kalda.pipelines.mirror.policy import MirrorError
 
     flow, options_of_flow = flows[0], flows[0].mirror

@@ -3,30 +3,28 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from kalda import Admin, ClientError, ConfigResource, NewTopic, OffsetSpec, TopicPartition
 from kalda.clients.errors import RequestTimedOutError
-from kalda.testing import ProcessCluster
+from kalda.testing import Cluster
 from kalda.testing.process import free_ports
 
 TopicName = Callable[[str], str]
-# The session of a killed broker has to end before its partitions and groups get another one.
-SETTINGS = {"zookeeper.session.timeout.ms": "3000", "offsets.topic.num.partitions": "3"}
+SETTINGS = {"offsets.topic.num.partitions": "3"}
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path, brokers=3, settings=SETTINGS) as running:
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, settings=SETTINGS) as running:
         yield running
 
 
 @pytest.fixture
-def admin(cluster: ProcessCluster) -> Iterator[Admin]:
+def admin(cluster: Cluster) -> Iterator[Admin]:
     with Admin(
-        bootstrap_servers=cluster.bootstrap, request_timeout_ms=3_000, default_api_timeout_ms=40_000
+        bootstrap_servers=cluster.bootstrap, request_timeout_ms=1_500, default_api_timeout_ms=40_000
     ) as client:
         yield client
 
@@ -37,26 +35,24 @@ def controller_id(admin: Admin) -> int:
     return controller.id
 
 
-def test_a_killed_controller_is_replaced_within_the_call(cluster: ProcessCluster, admin: Admin) -> None:
+def test_a_killed_controller_is_replaced_within_the_call(cluster: Cluster, admin: Admin) -> None:
     admin.create_topics([NewTopic("before", replication_factor=3)])
 
-    cluster.kill(controller_id(admin))
+    cluster.kill(controller_id(admin), expire_session=True)
     created = admin.create_topics([NewTopic("after", partitions=2, replication_factor=2)])
 
     created.raise_for_errors()
     assert {"before", "after"} <= admin.list_topics().keys()
 
 
-def test_a_killed_leader_and_coordinator_is_replaced_within_the_call(
-    cluster: ProcessCluster, admin: Admin
-) -> None:
+def test_a_killed_leader_and_coordinator_is_replaced_within_the_call(cluster: Cluster, admin: Admin) -> None:
     """Partitions and groups of the other brokers do not wait for it."""
     admin.create_topics([NewTopic("flights", partitions=3, replication_factor=3)])
     partitions = [TopicPartition("flights", number) for number in range(3)]
     groups = {f"group-{number}": {partitions[0]: number} for number in range(6)}
     admin.alter_consumer_group_offsets(groups)
 
-    cluster.kill(0)
+    cluster.kill(0, expire_session=True)
     latest = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
     listed = admin.list_consumer_group_offsets(groups)
     deleted = admin.delete_consumer_groups(groups)
@@ -70,7 +66,7 @@ def test_a_killed_leader_and_coordinator_is_replaced_within_the_call(
     deleted.raise_for_errors()
 
 
-def test_what_only_a_killed_broker_knows_fails_alone(cluster: ProcessCluster, admin: Admin) -> None:
+def test_what_only_a_killed_broker_knows_fails_alone(cluster: Cluster, admin: Admin) -> None:
     assert [0, 1, 2] == list(admin.describe_log_dirs(outcomes=True))
     cluster.kill(2)
 
@@ -87,13 +83,13 @@ def test_what_only_a_killed_broker_knows_fails_alone(cluster: ProcessCluster, ad
     assert set(groups.errors) <= {2}
 
 
-def test_a_paused_broker_does_not_stop_the_others(cluster: ProcessCluster, admin: Admin) -> None:
+def test_a_paused_broker_does_not_stop_the_others(cluster: Cluster, admin: Admin) -> None:
     admin.list_topics()
     paused = next(node.id for node in admin.describe_cluster().nodes if node.id != controller_id(admin))
     cluster.pause(paused)
     try:
         begin = time.monotonic()
-        outcomes = admin.describe_log_dirs([0, 1, 2], timeout_ms=5_000, outcomes=True)
+        outcomes = admin.describe_log_dirs([0, 1, 2], timeout_ms=3_000, outcomes=True)
         assert {0, 1, 2} - {paused} == set(outcomes.results)
         assert isinstance(outcomes.errors[paused], RequestTimedOutError)
         assert time.monotonic() - begin < 8
@@ -107,7 +103,7 @@ def test_a_paused_broker_does_not_stop_the_others(cluster: ProcessCluster, admin
         time.sleep(0.1)
 
 
-def test_a_cluster_that_stops_answering_ends_the_call_in_time(cluster: ProcessCluster, admin: Admin) -> None:
+def test_a_cluster_that_stops_answering_ends_the_call_in_time(cluster: Cluster, admin: Admin) -> None:
     admin.list_topics()
     for broker_id in range(3):
         cluster.pause(broker_id)
@@ -137,7 +133,7 @@ def test_no_broker_at_all_is_named() -> None:
         assert time.monotonic() - begin < 4
 
 
-def test_closing_ends_a_call_under_way(cluster: ProcessCluster) -> None:
+def test_closing_ends_a_call_under_way(cluster: Cluster) -> None:
     for broker_id in range(3):
         cluster.pause(broker_id)
     failures: list[ClientError] = []

@@ -1,22 +1,21 @@
 """A cut-over between two brokers and back, with the process ended at each step."""
 
-import re
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import confluent_kafka
 import pytest
 
-from kalda import Admin, NewTopic, Producer
+from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.admin.quotas import QuotaAlteration, QuotaEntity, quota_entity
-from kalda.common.types import TopicPartition
-from kalda.pipelines.cutover.cutover import Cutover, CutoverError, CutoverOptions, backward, forward
-from kalda.pipelines.cutover.journal import Journal, JournalFile, Phase
-from kalda.pipelines.mirror.cluster_settings import ClusterSettings
-from kalda.pipelines.mirror.mirror import MirrorOptions
-from kalda.pipelines.mirror.policy import MirrorError, MirrorNames, NameFilter, RenameRule
+from kalda.pipelines.cutover.journal import Journal, Phase
+from kalda.pipelines.cutover.options import CutoverError, backward, forward
+from kalda.pipelines.mirror.policy import MirrorError, RenameRule
 from kalda.testing import KaldaProcess
+from tests.integration.pipelines.cutover_scene import Killed, Scene
 
 EVERYONE = quota_entity({"user": None, "client-id": None})
 
@@ -32,127 +31,6 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with KaldaProcess(tmp_path_factory.mktemp("new") / "data") as process:
         yield process.bootstrap
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
-class Scene:
-    """One topic that is cut over, and what happens to it."""
-
-    def __init__(self, old: str, new: str, topic: str, directory: Path) -> None:
-        self.old, self.new, self.topic = old, new, topic
-        self.group = f"{topic}-readers"
-        self.there = JournalFile(directory / "journal")
-        self.back = JournalFile(directory / "journal.back")
-        self.said: list[str] = []
-        self.flow = MirrorOptions(
-            name=f"{topic}-old->new",
-            source=ClusterSettings({"bootstrap.servers": old}),
-            target=ClusterSettings({"bootstrap.servers": new}),
-            names=MirrorNames("old", "new", NameFilter(re.compile(re.escape(topic)))),
-            groups=NameFilter(re.compile(re.escape(self.group))),
-        )
-
-    def partition(self, number: int = 0) -> TopicPartition:
-        return TopicPartition(self.topic, number)
-
-    def create(self) -> None:
-        with Admin(bootstrap_servers=self.old) as admin:
-            admin.create_topics([NewTopic(self.topic, 2)])
-
-    def fill(self, bootstrap: str, texts: range, *, partition: int = 0) -> None:
-        with Producer(bootstrap_servers=bootstrap) as producer:
-            for number in texts:
-                producer.send(self.topic, b"%d" % number, key=b"k", partition=partition)
-
-    def transactions(self, bootstrap: str) -> None:
-        """Records of two transactions that committed, and between them one that did not."""
-        with Producer(bootstrap_servers=bootstrap, transactional_id=self.topic) as producer:
-            producer.init_transactions()
-            for is_committed in (True, False, True):
-                producer.begin_transaction()
-                for number in range(5):
-                    producer.send(self.topic, b"t%d" % number, partition=1)
-                producer.flush()
-                if is_committed:
-                    producer.commit_transaction()
-                else:
-                    producer.abort_transaction()
-
-    def commit(self, bootstrap: str, *offsets: int) -> None:
-        with Admin(bootstrap_servers=bootstrap) as admin:
-            placed = {self.partition(number): offset for number, offset in enumerate(offsets)}
-            admin.alter_consumer_group_offsets({self.group: placed})
-
-    def rest(self, bootstrap: str) -> list[bytes | None]:
-        """What the group would read."""
-        consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": self.group,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-            }
-        )
-        found: list[tuple[int, bytes | None]] = []
-        consumer.assign([confluent_kafka.TopicPartition(self.topic, each) for each in range(2)])
-        at_end = 0
-        while at_end < 2:
-            message = consumer.poll(30)
-            assert message is not None
-            if message.error():
-                at_end += 1
-            else:
-                found.append((message.partition() or 0, message.value()))
-        consumer.close()
-        return [value for _, value in sorted(found, key=lambda each: each[0])]
-
-    def run(
-        self,
-        *,
-        former: Journal | None = None,
-        pause_max_s: float = 60.0,
-        observe: Callable[[Journal], None] = lambda _: None,
-    ) -> Journal:
-        flow = forward(self.flow) if former is None else backward(self.flow, former)
-        options = CutoverOptions(mirror=flow, still_s=0.1, pause_max_s=pause_max_s, former=former)
-        file = self.there if former is None else self.back
-        with Cutover(options, file, self.said.append, observe=observe) as cutover:
-            return cutover.run()
-
-    def abort(self) -> Journal:
-        options = CutoverOptions(mirror=forward(self.flow))
-        with Cutover(options, self.there, self.said.append) as cutover:
-            return cutover.abort()
-
-    def check(self, flow: MirrorOptions) -> None:
-        with Cutover(CutoverOptions(mirror=forward(flow)), self.there, self.said.append) as cutover:
-            cutover.check()
-
-    def fill_at(self, journal: Journal, phase: Phase) -> None:
-        """Write to the copy when a phase is reached."""
-        if journal.phase is phase:
-            with Admin(bootstrap_servers=self.new) as admin:
-                assert self.topic in admin.list_topics()
-            self.fill(self.new, range(2))
-
-    def run_with_kills(self, former: Journal | None = None) -> tuple[Journal, list[Phase]]:
-        """End the process each time when a phase is written for the first time."""
-        seen: list[Phase] = []
-
-        def kill(journal: Journal) -> None:
-            if journal.phase not in seen and journal.phase is not Phase.SWITCHED:
-                seen.append(journal.phase)
-                raise Killed
-
-        while True:
-            try:
-                return self.run(former=former, observe=kill), seen
-            except Killed:
-                continue
 
 
 @pytest.fixture
@@ -204,7 +82,7 @@ def test_an_open_transaction_is_named_and_writers_go_on(scene: Scene) -> None:
         producer.begin_transaction()
         producer.send(scene.topic, b"t", partition=1)
         producer.flush()
-        journal = scene.run(pause_max_s=1.0)
+        journal = scene.run(is_patient=False)
         assert Phase.ABORTED is journal.phase
         assert f"{scene.topic}-1 from offset 0 by {scene.topic}-open" in journal.reason
         assert {} == quotas_of(scene.old)
@@ -288,3 +166,94 @@ def test_giving_up_lets_writers_go_on(scene: Scene) -> None:
     with pytest.raises(CutoverError, match="--back"):
         scene.abort()
     release(scene.old)
+
+
+def test_a_group_with_members_is_named_and_carried_when_it_has_none(scene: Scene) -> None:
+    """What it commits behind the cut is not lost."""
+    scene.create()
+    scene.fill(scene.old, range(100))
+    with Consumer(
+        scene.topic,
+        bootstrap_servers=scene.old,
+        group_id=scene.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=10,
+    ) as consumer:
+        read = len(consumer.poll(60.0))
+        consumer.commit()
+        journal = scene.run()
+        assert Phase.SWITCHED is journal.phase
+        (named,) = [each for each in journal.not_carried if each.name == scene.group]
+        assert "has members in the source" in named.reason
+        assert 100 - read == len(scene.rest(scene.new))
+        read += len(consumer.poll(60.0))
+        consumer.commit()
+    journal = scene.run()
+    assert scene.group not in [each.name for each in journal.not_carried]
+    assert 100 - read == len(scene.rest(scene.new))
+    release(scene.old)
+
+
+def kalda(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kalda", "mirror", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert code == done.returncode, done.stdout + done.stderr
+    return done
+
+
+def test_quotas_are_carried_when_all_is_copied(scene: Scene) -> None:
+    """Those of the source would hold the mirror, too."""
+    scene.create()
+    scene.fill(scene.old, range(10))
+    someone = quota_entity({"user": scene.topic})
+    before: list[bool] = []
+    with Admin(bootstrap_servers=scene.old) as admin:
+        admin.alter_client_quotas([QuotaAlteration(someone, {"producer_byte_rate": 5.0})])
+        journal = scene.run(
+            observe=lambda found: (
+                before.append(someone in quotas_of(scene.new)) if found.phase is not Phase.SWITCHED else None
+            )
+        )
+        assert {False} == set(before)
+        assert {"producer_byte_rate": 5.0} == quotas_of(scene.new)[someone]
+        # The fence had lowered it.
+        held = {each.entity: each.before for each in journal.fence.quotas}
+        assert {EVERYONE: None, someone: 5.0} == held
+        admin.alter_client_quotas([QuotaAlteration(someone, {"producer_byte_rate": None})])
+    release(scene.old)
+
+
+@pytest.mark.timeout(900)
+def test_the_command_says_what_it_did_and_where_clients_go(scene: Scene, tmp_path: Path) -> None:
+    scene.create()
+    scene.fill(scene.old, range(20))
+    scene.commit(scene.old, 5)
+    file = tmp_path / "mirror.properties"
+    lines = [
+        "clusters = a, b",
+        f"a.bootstrap.servers = {scene.old}",
+        f"b.bootstrap.servers = {scene.new}",
+        "a->b.enabled = true",
+        f"topics = {scene.topic}",
+        f"groups = {scene.group}",
+        "replication.factor = 1",
+        "offset-syncs.topic.replication.factor = 1",
+    ]
+    file.write_text("\n".join(lines))
+    assert "IdentityReplicationPolicy" in kalda("--cutover", file, code=1).stderr
+    lines.append("replication.policy.class = IdentityReplicationPolicy")
+    file.write_text("\n".join(lines))
+    assert "there is no way back" in kalda("cutover", file, "--back", code=2).stderr
+    assert "no cut-over under way" in kalda("cutover", file, "--abort", code=1).stderr
+    assert "a->b: checked; it can be cut over" in kalda("cutover", file, "--dry-run").stdout
+    assert [] == [each for each in tmp_path.iterdir() if each.suffix == ".cutover"]
+    out = kalda("cutover", file).stdout
+    assert "a->b: cut over" in out
+    assert "20 records compared" in out
+    assert "offsets of groups: 1, 1 of them at the very next record" in out
+    assert f"clients switch to bootstrap.servers={scene.new}" in out
+    report = json.loads(kalda("cutover", file, "--back", "--json").stdout)
+    assert ("b->a", "switched", scene.old) == (report["flow"], report["phase"], report["bootstrap"])
+    assert 15 == len(scene.rest(scene.old))
+    release(scene.new)

@@ -102,7 +102,7 @@ def test_stopped_server_does_not_expire_those_who_waited(tmp_path: Path) -> None
         states: list[str] = []
         client.add_listener(states.append)
         server.signal(signal.SIGSTOP)
-        time.sleep(4.0)
+        time.sleep(2.5)
         server.signal(signal.SIGCONT)
         wait_until(lambda: client.connected, "the client to be back")
         assert session == client.retry(client.exists, "/mine").ephemeralOwner

@@ -96,7 +96,7 @@ DURATIONS_MAX = 604_800_000
 @st.composite
 def link_faults(draw: st.DrawFn) -> Fault:
     effect = draw(st.sampled_from(LinkEffect))
-    members: list[int | str] = [0, 1, 2, "all"]
+    members: list[int | str] = [0, 1, 2, "all", "clients"]
     value = None
     if effect is LinkEffect.CUT:
         members.append("coordinator")

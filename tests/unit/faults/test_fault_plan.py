@@ -89,6 +89,7 @@ PRODUCE = (ApiKey.PRODUCE,)
         ("broker:pause@coordinator", BrokerFault(effect=BrokerEffect.PAUSE, broker="coordinator")),
         ("broker:power@1", BrokerFault(effect=BrokerEffect.POWER_LOSS, broker=1)),
         ("disk:slow=500ms@1", BrokerFault(effect=BrokerEffect.SLOW_DISK, broker=1, milliseconds=500)),
+        ("disk:flip@1", BrokerFault(effect=BrokerEffect.FLIPPED_BIT, broker=1)),
         ("client:kill@3", BrokerFault(effect=BrokerEffect.KILL_CLIENT, broker=3)),
         (
             "disk:full@leader/orders/0,after=1s,for=2m",

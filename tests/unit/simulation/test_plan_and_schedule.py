@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
-from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan
+from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
 from kalda.simulation import plan as plans
+from kalda.simulation.releases import RELEASES
 from kalda.simulation.schedule import BROKERS, Schedule, ScheduleError, draw, read_schedule
 
 WORKLOADS = ("produce", "transactions", "groups")
@@ -13,8 +14,12 @@ WORKLOADS = ("produce", "transactions", "groups")
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_drawn_plan_is_one_that_a_simulation_takes(seed: int) -> None:
-    plan = plans.random_plan(Random(seed), BROKERS, 60.0, 2.0)
+    drawn = plans.random_plan(Random(seed), BROKERS, 60.0, 2.0)
+    further = plans.further_faults(Random(seed), BROKERS, 60.0)
 
+    plans.check(further, BROKERS)
+    assert further == FaultPlan.parse([plans.text(fault) for fault in further.faults])
+    plan = drawn
     plans.check(plan, BROKERS)
     begins = [plans.begin(fault) for fault in plan.faults]
     assert sorted(begins) == begins
@@ -25,7 +30,13 @@ def test_a_drawn_plan_is_one_that_a_simulation_takes(seed: int) -> None:
 
 def test_plans_have_every_kind_of_fault() -> None:
     drawn = [fault for seed in range(30) for fault in plans.random_plan(Random(seed), BROKERS, 60, 2).faults]
+    further = [
+        fault for seed in range(30) for fault in plans.further_faults(Random(seed), BROKERS, 60).faults
+    ]
 
+    assert {True} == {each.is_simulated_only for each in further if isinstance(each, LinkFault)}
+    assert 3 == len({type(each) for each in further})
+    drawn += further
     effects = {fault.effect for fault in drawn if isinstance(fault, BrokerFault)}
     assert set(BrokerEffect) - {BrokerEffect.FAILING_DISK, BrokerEffect.READ_ONLY_DISK} == effects
 
@@ -33,7 +44,7 @@ def test_plans_have_every_kind_of_fault() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("produce:NOT_LEADER", "produce:NOT_LEADER_OR_FOLLOWER: a simulation has faults of brokers"),
+        ("produce:NOT_LEADER,broker=3", "there is no broker 3; they are 0 to 2"),
         ("broker:kill@3", "there is no broker 3; they are 0 to 2"),
         ("link:cut@0-7", "there is no broker 7; they are 0 to 2"),
         ("link:loss=5%@0-1", "a link can be cut or delayed"),
@@ -72,6 +83,21 @@ def test_a_schedule_is_read_back_from_its_text(seed: int) -> None:
     assert schedule == read_schedule(schedule.to_yaml(), WORKLOADS)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_mixed_schedule_is_read_back_from_its_text(seed: int) -> None:
+    schedule = draw(seed, WORKLOADS, is_mixed=True)
+
+    assert schedule.foreign in RELEASES
+    assert schedule == read_schedule(schedule.to_yaml(), WORKLOADS)
+
+
+def test_brokers_without_topic_ids_have_no_topics_created_again() -> None:
+    drawn = [draw(seed, (*WORKLOADS, "administration"), is_mixed=True) for seed in range(60)]
+
+    assert {"3.9"} == {each.foreign for each in drawn if "administration" in each.workloads}
+    assert set(RELEASES) == {each.foreign for each in drawn}
+
+
 def test_what_a_text_leaves_out_is_drawn_from_the_seed() -> None:
     drawn = draw(5, WORKLOADS, 20.0, FaultPlan.parse("broker:kill@1,after=3s,for=2s"))
 
@@ -84,7 +110,8 @@ def test_what_a_text_leaves_out_is_drawn_from_the_seed() -> None:
     ("text", "problem"),
     [
         ("[", "it is no YAML"),
-        ("[]", "it is a mapping with seed, seconds, workloads, settings, faults, found list"),
+        ("foreign: 1.0", "foreign must be one of 2.7, 3.9, not 1.0"),
+        ("[]", "it is a mapping with seed, seconds, workloads, settings, faults, foreign, found list"),
         ("faulty: []", "'faulty' is not allowed; the keys are seed"),
         ("faults: [broker:kil@1]", "fault 1: .* there is no broker:kil"),
         ("seed: -1", "seed must be a number from 0 to .*, not -1"),

@@ -34,6 +34,19 @@ def bench() -> Bench:
     return Bench(MemoryFileSystem())
 
 
+def test_children_are_listed_in_the_order_of_their_creation(bench: Bench) -> None:
+    """An order by hash would differ from process to process."""
+    session = bench.session()
+    names = ["z", "b", "a", "d", "c"]
+    bench.do(session, Create("/top"))
+    for name in names:
+        bench.do(session, Create(f"/top/{name}"))
+    bench.do(session, Delete("/top/a"))
+    bench.do(session, Create("/top/a"))
+    children = bench.do(session, Read(lambda tree, watches: list(tree.children("/top"))))
+    assert ["z", "b", "d", "c", "a"] == children
+
+
 def test_stat_counts_as_zookeeper_does(bench: Bench) -> None:
     """Clients compare versions and transaction ids, so each field must mean what ZooKeeper's means."""
     session = bench.session()

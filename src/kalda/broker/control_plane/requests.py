@@ -181,7 +181,7 @@ class ControllerRequests:
             if index:
                 await asyncio.sleep(0)
             await Turns.of_brokers().result(self._metadata_cache.apply_partitions(partitions))
-            for topic in {each.topic for each in partitions}:
+            for topic in dict.fromkeys(each.topic for each in partitions):
                 if topic in self._metadata_cache:
                     self._listed.add(topic)
                 else:

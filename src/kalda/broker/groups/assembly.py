@@ -1,5 +1,6 @@
 """Builds the group coordinator of a broker, for the classic protocol and the consumer protocol (KIP-848)."""
 
+from collections.abc import Collection
 from typing import Final
 
 from kalda.broker.context.broker_context import BrokerContext
@@ -119,7 +120,7 @@ class DeletedTopics:
         self._coordinator: Final = coordinator
         self._known: Final[dict[str, UUID]] = {}
 
-    def on_change(self, changed: frozenset[str]) -> None:
+    def on_change(self, changed: Collection[str]) -> None:
         """Compare the ids of changed topics with those seen before and report the deleted topics."""
         deleted = set()
         for name in changed:

@@ -20,7 +20,7 @@ class CachedTopics:
         self._seen: Final[dict[str, tuple[UUID, int]]] = {}
         self.generation = 0
         """Increases when a topic, its id or its number of partitions changes."""
-        self._on_change(frozenset(cache.topic_names))
+        self._on_change(cache.topic_names)
         cache.on_change(self._on_change)
 
     def topic(self, name: str) -> TopicInfo | None:
@@ -36,7 +36,7 @@ class CachedTopics:
         """Return the names of all topics."""
         return self._cache.topic_names
 
-    def _on_change(self, names: frozenset[str]) -> None:
+    def _on_change(self, names: Collection[str]) -> None:
         for name in names:
             found = self._cache.topic(name)
             before = self._seen.pop(name, None)

@@ -6,7 +6,7 @@ with any number of topics. Waiting for a change (`topics.topic_wait`) and the la
 (`requests.topic_responses`) are elsewhere.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from kalda.common.types import (
 )
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 
-ChangeListener = Callable[[frozenset[str]], None]
+ChangeListener = Callable[[Collection[str]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class MetadataCache:
         return [endpoint for endpoint in found if endpoint is not None]
 
     def on_change(self, listener: ChangeListener) -> None:
-        """Call `listener` after each update, with the topics that changed."""
+        """Call `listener` after each update, with the topics that changed, in the order of the update."""
         self._listeners.append(listener)
 
     def apply(self, update: UpdateMetadata) -> None:
@@ -185,7 +185,7 @@ class MetadataCache:
             self._replace_topic(name, topic)
         if invariants.enabled:
             self.check_invariants(by_topic)
-        changed = frozenset(by_topic)
+        changed = tuple(by_topic)
         for listener in self._listeners:
             listener(changed)
 

@@ -4,6 +4,7 @@ A topic is built when a client first requests it and dropped when the topic, the
 controller change. What it looks like depends on the client's listener and on the version of the request.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
@@ -66,7 +67,7 @@ class TopicResponses:
             kept[topic.name] = response
         return response
 
-    def _on_change(self, topics: frozenset[str]) -> None:
+    def _on_change(self, topics: Collection[str]) -> None:
         if self._generation != self._cache.brokers_generation:
             self._generation = self._cache.brokers_generation
             self._responses.clear()

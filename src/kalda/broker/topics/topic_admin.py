@@ -119,6 +119,8 @@ class TopicAdmin:
         self._clock: Final = clock
         self._complete_deletions: Final = complete_deletions
         self._random: Final = random
+        self.new_topic_id: Callable[[], UUID] = partial(random_uuid, random)
+        """Draws the id of a topic; a model of other brokers replaces it."""
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
         """Changes the settings of topics and brokers."""
         self._being_auto_created: Final[set[str]] = set()
@@ -235,6 +237,7 @@ class TopicAdmin:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
         deleting: dict[str, UUID] = {}
+        held_up: set[str] = set()
         for index, name in enumerate(names):
             await between(index)
             known = self._cache.topic(name)
@@ -247,6 +250,9 @@ class TopicAdmin:
                 codes[name] = refusal.code
             else:
                 deleting[name] = known.topic_id
+                live = self._cache.brokers.keys()
+                if not all(live >= set(each.replicas) for each in known.partitions.values()):
+                    held_up.add(name)
         for name, error in (await self._cluster.request_topic_deletions(list(deleting))).items():
             # A second request waits for the same deletion.
             if error is not None and not isinstance(error, NodeExistsError):
@@ -255,7 +261,8 @@ class TopicAdmin:
         await self._wait.wait_for(
             {name: partial(self._is_gone, name, topic_id) for name, topic_id in deleting.items()}, timeout_ms
         )
-        await self._wait_for_marks(deleting.keys(), deadline)
+        # Dead brokers hold up the mark of a topic, but not its name.
+        await self._wait_for_marks(deleting.keys() - held_up, deadline)
         for name, topic_id in deleting.items():
             gone = timeout_ms > 0 and self._is_gone(name, topic_id)
             codes[name] = ErrorCode.NONE if gone else ErrorCode.REQUEST_TIMED_OUT
@@ -403,7 +410,7 @@ class TopicAdmin:
                     number: ReplicaAssignment(brokers) for number, brokers in topic.assignment.items()
                 },
                 config=topic.config,
-                topic_id=random_uuid(self._random),
+                topic_id=self.new_topic_id(),
             )
             for topic in planned
         ]
@@ -491,7 +498,7 @@ class TopicAdmin:
 
     # Waiting for the metadata.
 
-    def _on_metadata_change(self, topics: frozenset[str]) -> None:
+    def _on_metadata_change(self, topics: Collection[str]) -> None:
         self._wait.topics_changed(topics)
         for topic in topics:
             if topic not in self._cache:

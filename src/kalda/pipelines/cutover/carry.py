@@ -30,8 +30,8 @@ from kalda.security.acl.model import WILDCARD
 
 logger: Final = logging.getLogger(__name__)
 
-KINDS: Final = ("ACL", "quota", "user", "group setting")
-"""The kinds of things of `NotCarried` that this module names."""
+KINDS: Final = ("ACL", "user", "group setting")
+"""The kinds of things of `NotCarried` that `Carrier.carry` names."""
 
 
 @dataclass(slots=True)
@@ -136,23 +136,19 @@ class Carrier:
         self._target: Final = target
         self._passwords: Final = passwords
 
-    def carry(
-        self, topics: Collection[str], groups: Iterable[str], source_fence: Fence, target_fence: Fence
-    ) -> Carried:
-        """Bring the target in line; may be repeated.
+    def carry(self, topics: Collection[str], groups: Iterable[str], source_fence: Fence) -> Carried:
+        """Bring the target in line, but for quotas; may be repeated.
 
         Args:
             topics: topics that are cut over.
             groups: groups whose settings are carried.
             source_fence: what keeps writers from the source, which is no part of it.
-            target_fence: what keeps writers from the target, on the way back.
 
         Raises:
             ClientError: a cluster cannot be reached.
         """
         carried = Carried()
         self._acls(carried, topics, source_fence)
-        self._quotas(carried, source_fence, target_fence)
         self._users(carried)
         self._group_settings(carried, sorted(groups))
         return carried
@@ -186,26 +182,27 @@ class Carrier:
             carried.refuse("ACL", acl_text(binding), str(refusal))
         carried.counts["ACLs"] = len(chosen) - len(errors)
 
-    def _quotas(self, carried: Carried, fence: Fence, target_fence: Fence) -> None:
+    def carry_quotas(self, source_fence: Fence) -> Carried:
+        """Bring the quotas of the target in line; until then, they would hold the mirror itself.
+
+        Raises:
+            ClientError: a cluster cannot be reached.
+        """
+        carried = Carried()
         try:
-            found = without_fence(self._source.describe_client_quotas(), fence)
+            found = without_fence(self._source.describe_client_quotas(), source_fence)
         except UnsupportedApiError:
             carried.refuse("quota", "all", "brokers of the source before 2.6 do not list quotas")
-            return
-        # A quota that a fence lowers in the target gets its value back when the fence is taken down.
-        held = {each.entity for each in target_fence.quotas}
-        there = self._target.describe_client_quotas()
-        changed = {
-            entity: quotas for entity, quotas in changed_quotas(found, there).items() if entity not in held
-        }
+            return carried
+        changed = changed_quotas(found, self._target.describe_client_quotas())
         if changed:
             outcomes = self._target.alter_client_quotas(
                 [QuotaAlteration(entity, dict(quotas)) for entity, quotas in changed.items()], outcomes=True
             )
             for entity, error in outcomes.errors.items():
                 carried.refuse("quota", quota_text(entity), str(error))
-        refused = sum(each.kind == "quota" for each in carried.not_carried)
-        carried.counts["quotas"] = len(found) - refused
+        carried.counts["quotas"] = len(found) - len(carried.not_carried)
+        return carried
 
     def _users(self, carried: Carried) -> None:
         try:

@@ -1,8 +1,10 @@
 """Opens what a cut-over needs of its two clusters, and answers its questions about partitions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeVar
 from uuid import UUID
 
 from kalda.clients.admin.admin import Admin
@@ -21,11 +23,37 @@ from kalda.pipelines.mirror.policy import SYNCS_TOPIC
 from kalda.pipelines.mirror.progress import is_other
 from kalda.pipelines.mirror.syncs_topic import read_syncs
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 RUNS_MAX: Final = 200_000
 """Runs that are kept of a partition: about 20 MB. A place before them is found by counting records."""
 TIMESTAMP_CONFIGS: Final = "message.timestamp."
-_TIMEOUT_MS: Final = "15000"
-"""Of one call; a cut-over has its own time limit and tries again."""
+_WORKERS: Final = 8
+_SHORT_WAITS: Final = {"default.api.timeout.ms": "15000", "max.block.ms": "15000"}
+_SHORT_DELIVERY: Final = {"delivery.timeout.ms": "15000", "request.timeout.ms": "10000"}
+"""A cut-over has its own time limit and tries again: writers are held while a call waits."""
+
+
+def with_short_waits(settings: ClusterSettings) -> ClusterSettings:
+    """Return the settings of a cluster's clients with shorter waits, unless they are set."""
+    producer = {**settings.common, **settings.producer}
+    # The two depend on each other, so that one alone could be refused.
+    delivery = {} if producer.keys() & {*_SHORT_DELIVERY, "linger.ms"} else _SHORT_DELIVERY
+    return replace(
+        settings,
+        common={**_SHORT_WAITS, **settings.common},
+        producer={**delivery, **settings.producer},
+    )
+
+
+def in_parallel(function: Callable[[K], V], items: Iterable[K]) -> list[V]:
+    """Return what a function returns for each item; most of its time is waiting for a cluster.
+
+    Raises the first error of an item, when the others have ended.
+    """
+    with ThreadPoolExecutor(_WORKERS, "cutover") as pool:
+        return list(pool.map(function, items))
 
 
 class Side:
@@ -34,12 +62,9 @@ class Side:
     def __init__(self, settings: ClusterSettings, client_id: str, resources: ExitStack) -> None:
         """Open clients, which `resources` closes."""
         named = {"client.id": client_id}
-        defaults = {"default.api.timeout.ms": _TIMEOUT_MS}
         self.settings: Final = settings
-        self.admin: Final = resources.enter_context(
-            Admin.from_config({**defaults, **settings.for_admin(), **named})
-        )
-        config = {**defaults, **settings.for_reader(), **named, "isolation.level": "read_committed"}
+        self.admin: Final = resources.enter_context(Admin.from_config({**settings.for_admin(), **named}))
+        config = {**settings.for_reader(), **named, "isolation.level": "read_committed"}
         self.reader: Final = resources.enter_context(LogReader(LogReaderConfig.from_properties(config)))
         self.rows: Final = LogRows(self.reader)
 

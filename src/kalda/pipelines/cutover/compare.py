@@ -56,15 +56,18 @@ class Comparison:
         self._source: Final = source
         self._target: Final = target
         self.compared: Final = dict(compared)
-        self.records = 0
-        """Records that were compared by this object."""
         self.passed_over: Final[dict[TopicPartition, str]] = {}
         """Partitions with records that were not compared, and why."""
 
     def extend(
         self, partition: TopicPartition, runs: Sequence[Run], begins: Begins, end: Cut, *, is_compacted: bool
-    ) -> None:
+    ) -> int:
         """Compare what was copied since the last call, up to a pair that has all records before it.
+
+        Several threads may compare different partitions.
+
+        Returns:
+            How many records were compared.
 
         Raises:
             DifferenceError: the copy has other records, or other ones in between.
@@ -81,7 +84,7 @@ class Comparison:
         except OffsetOutOfRangeError:
             self.passed_over[partition] = "records were deleted while they were compared"
             self.compared[partition] = end
-            return
+            return 0
         if there != here:
             if not is_compacted:
                 raise DifferenceError(
@@ -91,8 +94,8 @@ class Comparison:
                     "another program may write to the copy"
                 )
             self.passed_over[partition] = "it is compacted, at other times in each cluster"
-        self.records += here.count
         self.compared[partition] = end
+        return here.count
 
 
 def _different(there: Digest, here: Digest) -> str:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,11 +20,12 @@ from kalda.pipelines.cutover import fence as fences
 from kalda.pipelines.cutover import groups as group_offsets
 from kalda.pipelines.cutover.carry import KINDS as CARRIED_KINDS
 from kalda.pipelines.cutover.carry import Carrier
+from kalda.pipelines.cutover.checks import check_copies
 from kalda.pipelines.cutover.clusters import (
-    RUNS_MAX,
     TIMESTAMP_CONFIGS,
     Side,
     both_begins,
+    in_parallel,
     recorded_syncs,
 )
 from kalda.pipelines.cutover.compare import Comparison, DifferenceError
@@ -41,13 +42,12 @@ from kalda.pipelines.cutover.journal import (
 )
 from kalda.pipelines.cutover.locate import How, Locator, Place, inverted
 from kalda.pipelines.cutover.machine import ENDS, Outcome, advance
+from kalda.pipelines.cutover.options import CutoverError, CutoverOptions
 from kalda.pipelines.cutover.report import KINDS as LEFT_KINDS
 from kalda.pipelines.cutover.report import left_behind, moved_offsets
-from kalda.pipelines.mirror.delivery import DeliveryMode
-from kalda.pipelines.mirror.mirror import Mirror, MirrorFencedError, MirrorOptions
+from kalda.pipelines.mirror.mirror import Mirror, MirrorFencedError
 from kalda.pipelines.mirror.offset_syncs import OffsetSyncs, Run
-from kalda.pipelines.mirror.policy import MirrorError, RenameRule, check_clusters
-from kalda.pipelines.mirror.progress import read_origin
+from kalda.pipelines.mirror.policy import MirrorError, check_clusters
 from kalda.records.errors import RecordsError
 
 logger: Final = logging.getLogger(__name__)
@@ -55,14 +55,10 @@ logger: Final = logging.getLogger(__name__)
 _RETRY_S: Final = 1.0
 _POLL_S: Final = 0.05
 _LOOK_S: Final = 30.0
-_RELEASE_MAX_S: Final = 30.0
-"""For how long a cluster that is away is asked to let writers go, before the operator has to do it."""
+_NOT_HELD_S: Final = 3.0
+"""For how long records may go on to arrive, such as markers of transactions that end, behind a new fence."""
 _LISTED: Final = 5
 _PERMANENT: Final = (DifferenceError, MirrorError, ClientConfigError, UnsupportedApiError, JournalError)
-
-
-class CutoverError(MirrorError):
-    """A cut-over cannot be made; the message says what to change."""
 
 
 class HeldError(CutoverError):
@@ -75,78 +71,6 @@ class _StoppedError(Exception):
 
 class _OverdueError(Exception):
     """Writers were held for long enough."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutoverOptions:
-    """What a cut-over does.
-
-    Args:
-        mirror: the flow from the cluster that clients leave, as `forward` or `backward` returns it.
-        method: how writers are held; None takes ACLs, and quotas where that does not hold them.
-        pause_max_s: for how long writers are held before they are let go again.
-        still_s: for how long the ends of all partitions stand still before writers count as held.
-        lag_max: how many offsets may be left to copy when writers are held.
-        compares_records: whether all records are compared, or only where groups stand.
-        passwords: of users whose SCRAM credentials are set in the target.
-        former: on the way back, the journal of the way there.
-    """
-
-    mirror: MirrorOptions
-    method: FenceMethod | None = None
-    pause_max_s: float = 60.0
-    still_s: float = 1.0
-    lag_max: int = 10_000
-    compares_records: bool = True
-    passwords: Mapping[str, str] = field(default_factory=dict)
-    former: Journal | None = None
-
-
-def forward(options: MirrorOptions) -> MirrorOptions:
-    """Return a flow as a cut-over runs it.
-
-    Raises:
-        CutoverError: its copies have other names than their originals.
-    """
-    names = options.names
-    if names.rule is not RenameRule.IDENTITY:
-        raise CutoverError(
-            f"the copies of {options.name} have other names than their originals, so clients cannot move to "
-            "them; set replication.policy.class=IdentityReplicationPolicy"
-        )
-    return replace(
-        options,
-        names=replace(names, copies_heartbeats=False),
-        sync_groups=False,
-        sync_acls=False,
-        checkpoints=None,
-        delivery=DeliveryMode.EXACTLY_ONCE,
-        runs_kept_max=RUNS_MAX,
-    )
-
-
-def backward(options: MirrorOptions, journal: Journal) -> MirrorOptions:
-    """Return the flow in the other direction that begins at a cut.
-
-    Raises:
-        CutoverError: the cut-over of the journal has not ended.
-    """
-    if journal.phase is not Phase.SWITCHED:
-        raise CutoverError(
-            f"there is no way back: {journal.flow} was not cut over, its journal is at `{journal.phase}`"
-        )
-    there = forward(options)
-    names = there.names
-    return replace(
-        there,
-        name=f"{names.target}->{names.source}",
-        source=there.target,
-        target=there.source,
-        names=replace(names, source=names.target, target=names.source, circles=()),
-        start="earliest",
-        begins={each: cut.target for each, cut in journal.cuts.items()},
-        returns=there.name,
-    )
 
 
 class Cutover:
@@ -176,10 +100,11 @@ class Cutover:
         self._observe: Final = observe
         self._stop: Final = threading.Event()
         self._resources: Final = ExitStack()
-        self._copying: Final = ExitStack()
         self._open_mirror: Mirror | None = None
         self._held_since: float | None = None
         """When this process first found writers held."""
+        self._released_since: float | None = None
+        """When it first failed to let them go."""
         self._last_error = ""
         self._located: Final[dict[tuple[TopicPartition, int], Place]] = {}
         self._former_runs: Mapping[TopicPartition, list[Run]] | None = None
@@ -323,9 +248,9 @@ class Cutover:
         self._close_mirror()
         is_repeated, self._last_error = str(error) == self._last_error, str(error)
         if journal.phase is Phase.RELEASE:
-            if self._held_since is None:
-                self._held_since = self._monotonic()
-            if self._monotonic() - self._held_since > self._options.pause_max_s + _RELEASE_MAX_S:
+            if self._released_since is None:
+                self._released_since = self._monotonic()
+            if self._monotonic() - self._released_since > self._options.release_max_s:
                 raise HeldError(
                     f"{journal.flow}: writers are still held in {self._options.mirror.names.source}; when it "
                     f"is back, use --abort: {error}"
@@ -379,7 +304,7 @@ class Cutover:
         if not topics:
             raise CutoverError(f"{options.name} copies no topic: `topics` selects none of {names.source}")
         if former is None:
-            self._check_copies(topics)
+            check_copies(self._source, self._target, options, topics)
         methods = [
             each for each in journal.methods if fences.plan(self._source.admin, each, topics) is not None
         ]
@@ -389,39 +314,6 @@ class Cutover:
                 f"{' and '.join(f'no {each}s' for each in journal.methods)}; set up an authorizer or quotas"
             )
         return replace(journal, source_id=source_id, target_id=target_id, methods=tuple(methods), reason="")
-
-    def _check_copies(self, topics: Iterable[str]) -> None:
-        """Refuse topics of the target that have records of others, or more partitions.
-
-        Raises:
-            CutoverError: there is one.
-        """
-        options = self._options.mirror
-        described = self._target.admin.describe_topics(list(topics), outcomes=True).results
-        originals = self._source.admin.describe_topics(list(topics), outcomes=True).results
-        there = [
-            TopicPartition(str(name), each.partition)
-            for name, topic in described.items()
-            for each in topic.partitions
-        ]
-        for name, topic in described.items():
-            count = len(originals[name].partitions) if name in originals else len(topic.partitions)
-            if len(topic.partitions) > count:
-                raise CutoverError(
-                    f"{name} has {len(topic.partitions)} partitions in {options.names.target} and {count} in "
-                    f"{options.names.source}, so keys would change partitions; delete it in the target"
-                )
-        begins, ends = self._target.begins(there), self._target.ends(there)
-        committed = self._target.admin.list_consumer_group_offsets([options.group])[options.group]
-        known = recorded_syncs(options.target, options.name, {})
-        for each in there:
-            answer = committed.get(each)
-            is_copy = each in known or (answer is not None and read_origin(answer.metadata) is not None)
-            if ends[each] > begins[each] and not is_copy:
-                raise CutoverError(
-                    f"{each} of {options.names.target} has records that {options.name} did not copy; delete "
-                    "the topic there, or leave it out of the topics of the flow"
-                )
 
     def _prepare(self, journal: Journal) -> Journal:
         names = self._options.mirror.names
@@ -434,7 +326,11 @@ class Cutover:
             }
         )
         if journal.former_fence.quotas:
-            fences.put_up(self._target.admin, Fence(quotas=(self._exemption,)))
+            fences.put_up(
+                self._target.admin,
+                Fence(quotas=(self._exemption,)),
+                lambda: self._pause(journal, self._options.step_s),
+            )
         return self._with_accounts(journal, topics)
 
     @property
@@ -446,7 +342,7 @@ class Cutover:
         topics = set(topics)
         carrier = Carrier(self._source.admin, self._target.admin, self._options.passwords)
         groups = [each.group_id for each in self._source.admin.list_groups().all()]
-        carried = carrier.carry(topics, groups, journal.fence, journal.former_fence)
+        carried = carrier.carry(topics, groups, journal.fence)
         return replace(
             journal.without((*CARRIED_KINDS, *LEFT_KINDS)),
             carried={**journal.carried, **carried.counts},
@@ -491,7 +387,7 @@ class Cutover:
         return replace(journal, fence=journal.fence | planned, methods=tuple(others))
 
     def _put_up_fence(self, journal: Journal) -> Journal:
-        fences.put_up(self._source.admin, journal.fence)
+        fences.put_up(self._source.admin, journal.fence, lambda: self._pause(journal, self._options.step_s))
         partitions = list(self._mirror().topics.targets)
         began = still_since = self._monotonic()
         ends = self._source.ends(partitions)
@@ -502,7 +398,7 @@ class Cutover:
             if now != ends:
                 moved = sorted(str(each) for each, end in now.items() if end != ends.get(each))
                 ends, still_since = now, self._monotonic()
-                if still_since - began > max(5.0, 5 * self._options.still_s):
+                if still_since - began > max(_NOT_HELD_S, 3 * self._options.still_s):
                     raise _NotHeldError(
                         f"records still arrive in {', '.join(moved[:_LISTED])}: writers are not held by "
                         f"{'quotas' if journal.fence.quotas else 'ACLs, which super users pass'}"
@@ -523,9 +419,10 @@ class Cutover:
                 return replace(journal, cuts=self._pairs(journal, mirror))
             stable = self._source.stable_ends(behind)
             if any(stable[each] < ends[each] for each in behind):
-                self._last_error = "open transactions: " + "; ".join(
-                    self._source.open_transactions(behind)[:_LISTED]
-                )
+                waits = "open transactions: " + "; ".join(self._source.open_transactions(behind)[:_LISTED])
+                if waits != self._last_error:
+                    self._last_error = waits
+                    self._say(f"{journal.flow}: drain: waiting for {waits}")
             self._pause(journal)
 
     def _carry_groups(self, journal: Journal) -> Journal:
@@ -592,13 +489,20 @@ class Cutover:
             fences.take_down(self._target.admin, journal.former_fence)
             if journal.former_fence.quotas:
                 fences.take_down(self._target.admin, Fence(quotas=(self._exemption,)))
-        kinds = ("topic setting", "offset outside")
+        quotas = Carrier(self._source.admin, self._target.admin, {}).carry_quotas(journal.fence)
+        kinds = ("topic setting", "offset outside", "quota")
         return replace(
             journal,
-            carried={**journal.carried, "topics": len(topics), "partitions": len(journal.cuts)},
+            carried={
+                **journal.carried,
+                **quotas.counts,
+                "topics": len(topics),
+                "partitions": len(journal.cuts),
+            },
             not_carried=(
                 *journal.without(kinds).not_carried,
                 *different,
+                *quotas.not_carried,
                 *moved_offsets(self._runs(self._mirror().syncs), journal.cuts),
             ),
         )
@@ -662,8 +566,8 @@ class Cutover:
         ]
 
     def _release(self, journal: Journal) -> Journal:
-        self._close_mirror()
         fences.take_down(self._source.admin, journal.fence)
+        self._close_mirror()
         return replace(journal, fence=Fence())
 
     # What phases share.
@@ -671,14 +575,15 @@ class Cutover:
     def _mirror(self) -> Mirror:
         """Return the mirror; one that is new has looked for topics."""
         if self._open_mirror is None:
-            mirror = self._copying.enter_context(Mirror(self._options.mirror))
+            mirror = Mirror(self._options.mirror).__enter__()
             self._open_mirror = mirror
             mirror.look_for_topics()
         return self._open_mirror
 
     def _close_mirror(self) -> None:
-        self._open_mirror = None
-        self._copying.close()
+        mirror, self._open_mirror = self._open_mirror, None
+        if mirror is not None:
+            mirror.abandon()
 
     def _mirror_topics(self) -> Iterable[str]:
         return self._mirror().topics.ids
@@ -713,11 +618,17 @@ class Cutover:
         begins = both_begins(self._source, self._target, wanted)
         compacted = self._source.compacted_topics({each.topic for each in wanted})
         runs = self._runs(self._mirror().syncs)
-        for each, cut in wanted.items():
-            comparison.extend(
-                each, runs.get(each, ()), begins[each], cut, is_compacted=each.topic in compacted
+
+        def compare(partition: TopicPartition) -> int:
+            return comparison.extend(
+                partition,
+                runs.get(partition, ()),
+                begins[partition],
+                wanted[partition],
+                is_compacted=partition.topic in compacted,
             )
-            self._check_time(journal)
+
+        records = sum(in_parallel(compare, wanted))
         passed_over = [
             NotCarried("not compared", str(each), reason) for each, reason in comparison.passed_over.items()
         ]
@@ -725,7 +636,7 @@ class Cutover:
         return replace(
             journal,
             compared=comparison.compared,
-            records=journal.records + comparison.records,
+            records=journal.records + records,
             not_carried=(
                 *(each for each in journal.not_carried if (each.kind, each.name) not in known),
                 *passed_over,

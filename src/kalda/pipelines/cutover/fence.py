@@ -6,7 +6,7 @@ super users pass. A quota is only seen by a broker when it has written the reque
 connection sends first arrives, and its next request waits.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from kalda.clients.admin.acls import (
@@ -27,7 +27,16 @@ from kalda.pipelines.cutover.journal import Fence, FenceMethod, QuotaChange
 
 WRITE_RATE: Final = "producer_byte_rate"
 HELD_RATE: Final = 1.0
-"""Bytes per second. A broker delays the next request by as long as the last one would have taken."""
+"""Bytes per second that a writer has at the end."""
+RATES: Final = tuple(10.0**exponent for exponent in range(7, -1, -1))
+"""Bytes per second that a fence of quotas passes through.
+
+A broker delays the next request of a writer by (rate - quota) / quota * 11 s, without a limit, and keeps to
+that when the quota is gone. It is two minutes at most for a writer that meets a quota of a tenth of its rate
+first. Met by one byte per second it would be days, and a delay beyond 2^31 ms may wrap around to none.
+"""
+STEP_S: Final = 0.25
+"""For how long each of them is in force: a busy writer sends more often."""
 FREE_RATE: Final = 1e12
 
 _EVERYONE: Final = "User:*"
@@ -88,18 +97,37 @@ def plan(admin: Admin, method: FenceMethod, topics: Collection[str]) -> Fence | 
         raise
 
 
-def put_up(admin: Admin, fence: Fence) -> None:
+def steps_of(quotas: Iterable[QuotaChange]) -> list[dict[QuotaEntity, float]]:
+    """Return the quotas to set one after the other, so that no writer meets the last one first."""
+    known = list(quotas)
+    steps: list[dict[QuotaEntity, float]] = []
+    for rate in RATES:
+        lower = {
+            each.entity: max(rate, each.value)
+            for each in known
+            if each.before is None or max(rate, each.value) < each.before
+        }
+        if lower and (not steps or steps[-1] != lower):
+            steps.append(lower)
+    return steps
+
+
+def put_up(admin: Admin, fence: Fence, wait: Callable[[], None]) -> None:
     """Add a fence to a cluster; what is there already stays.
+
+    Args:
+        wait: waits for a step of quotas to be in force for a while.
 
     Raises:
         ClientError: the cluster cannot be reached, or refuses it.
     """
     if fence.acls:
         admin.create_acls(fence.acls)
-    if fence.quotas:
+    for step in steps_of(fence.quotas):
         admin.alter_client_quotas(
-            [QuotaAlteration(each.entity, {WRITE_RATE: each.value}) for each in fence.quotas]
+            [QuotaAlteration(entity, {WRITE_RATE: rate}) for entity, rate in step.items()]
         )
+        wait()
 
 
 def take_down(admin: Admin, fence: Fence) -> None:

@@ -9,6 +9,7 @@ from kalda.clients.admin.groups import GroupListing, GroupState, GroupType
 from kalda.clients.errors import ClientError
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
+from kalda.pipelines.cutover.clusters import in_parallel
 from kalda.pipelines.cutover.journal import GroupPlace, NotCarried
 from kalda.pipelines.cutover.locate import How, Place
 from kalda.pipelines.mirror.policy import GROUP_PREFIX, NameFilter
@@ -76,14 +77,15 @@ def find_groups(
 
 def places_of(committed: Committed, locate: Callable[[TopicPartition, int], Place]) -> list[GroupPlace]:
     """Return where groups go on in the target."""
-    known: dict[tuple[TopicPartition, int], Place] = {}
+    wanted = {
+        (partition, answer.offset) for offsets in committed.values() for partition, answer in offsets.items()
+    }
+    ordered = sorted(wanted)
+    known = dict(zip(ordered, in_parallel(lambda each: locate(*each), ordered), strict=True))
     places = []
     for group, offsets in sorted(committed.items()):
         for partition, answer in sorted(offsets.items()):
-            key = partition, answer.offset
-            if key not in known:
-                known[key] = locate(partition, answer.offset)
-            found = known[key]
+            found = known[partition, answer.offset]
             places.append(
                 GroupPlace(group, partition, answer.offset, found.target, found.how.value, answer.metadata)
             )

@@ -155,7 +155,11 @@ def lines_of(journal: Journal, bootstrap: str) -> list[str]:
     return lines
 
 
-_ENDS: Final = {Phase.SWITCHED: "cut over", Phase.ABORTED: "given up; writers go on in the source"}
+_ENDS: Final = {
+    Phase.CHECK: "checked; it can be cut over",
+    Phase.SWITCHED: "cut over",
+    Phase.ABORTED: "given up; writers go on in the source",
+}
 _EXACT: Final = (How.EXACT, How.END)
 LISTED_MAX: Final = 20
 """Things of one kind that the text lists."""

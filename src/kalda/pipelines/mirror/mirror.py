@@ -165,6 +165,7 @@ class Mirror:
         self._stop: Final = threading.Event()
         self._resources: Final = ExitStack()
         self._statistics = MirrorStatistics()
+        self._producer: Producer | None = None
         self._topics = MirroredTopics({}, {}, {})
         self._positions: dict[TopicPartition, int] = {}
         self._recorded: Final[dict[TopicPartition, Progress]] = {}
@@ -193,6 +194,12 @@ class Mirror:
     def statistics(self) -> MirrorStatistics:
         """Return the figures of the work so far."""
         return self._statistics
+
+    def abandon(self) -> None:
+        """Close without waiting for the transaction under way; the next mirror of the name aborts it."""
+        if self._producer is not None:
+            self._producer.close(0)
+        self._resources.close()
 
     @property
     def topics(self) -> MirroredTopics:
@@ -338,7 +345,7 @@ class Mirror:
         is_transactional = self._has_transactions()
         if is_transactional:
             settings |= {"transactional.id": options.group, "enable.idempotence": "true"}
-        producer = self._resources.enter_context(Producer.from_config(settings))
+        producer = self._producer = self._resources.enter_context(Producer.from_config(settings))
         if not is_transactional:
             return producer, AtLeastOnce(producer, options.group, self._target_admin)
         timeout_ms = ProducerConfig.from_properties(settings).transaction_timeout_ms

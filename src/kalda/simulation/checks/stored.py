@@ -5,7 +5,8 @@ What it checks:
 - a leader's in-sync replicas are those that its version of the partition's znode holds;
 - every in-sync replica has what is committed, unless its machine has lost power;
 - nothing is committed while fewer replicas than ``min.insync.replicas`` are in sync;
-- the session of a broker that has ended expires.
+- the session of a broker that has ended expires;
+- a transaction that is complete has its markers (`OpenTransactions`).
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,8 @@ from typing import Final
 from kalda.broker.replicas.partition import Partition
 from kalda.cluster import paths
 from kalda.cluster.schema import PartitionState, SchemaError, decode_partition_state, decode_topic
-from kalda.common.types import TopicPartition
+from kalda.common.types import TopicPartition, is_other_topic
+from kalda.simulation.checks.transactions import OpenTransactions
 from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
 from kalda.simulation.history import History
 from kalda.zookeeper.server.data_tree import DataTree
@@ -31,10 +33,11 @@ class StoredState:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._committed: Final[dict[tuple[int, int], tuple[int, int, int, int]]] = {}
+        self._committed: Final[dict[tuple[TopicPartition, int], tuple[int, int, int, int]]] = {}
         """Leader, version of the znode, count of in-sync replicas and high watermark at the last look."""
         self._down_since: Final[dict[int, float]] = {}
         """When each broker's process was seen as ended, while the coordination server ran all the time."""
+        self._transactions: Final = OpenTransactions(cluster, history)
         self._paths: Final[dict[TopicPartition, str]] = {}
         self._decoded: Final[dict[TopicPartition, tuple[bytes | None, PartitionState | None]]] = {}
         """What each znode held at the last look, since most looks find the same."""
@@ -43,36 +46,38 @@ class StoredState:
         """Compare once."""
         tree = self._cluster.tree
         self._look_at_sessions(tree)
+        leaders: list[tuple[int, Partition]] = []
         hosted = self._cluster.partitions()
         for broker_id, partitions in hosted.items():
             for partition in partitions.values():
                 if partition.is_leader and not partition.is_offline:
                     self._look_at_commits(broker_id, partition)
                     self._look_at_replicas(broker_id, partition, hosted)
-                    if tree is not None:
-                        self._compare(tree, broker_id, partition)
+                    if tree is not None and self._compare(tree, broker_id, partition):
+                        leaders.append((broker_id, partition))
+        self._transactions.look(leaders)
 
-    def _compare(self, tree: DataTree, broker_id: int, partition: Partition) -> None:
+    def _compare(self, tree: DataTree, broker_id: int, partition: Partition) -> bool:
+        """Compare a leader with the znode; return whether it is the one that the znode names."""
         name = partition.topic_partition
         path = self._paths.get(name)
         if path is None:
             path = self._paths[name] = paths.partition_state(name)
         node = tree.nodes.get(path)
-        if node is None or node.version != partition.partition_epoch:
-            return
+        if node is None:
+            return False
         stored = self._stored(name, node.data)
         if stored is None or (stored.leader, stored.leader_epoch) != (broker_id, partition.leader_epoch):
-            return
-        if (
-            stored.isr != partition.isr
-            and set(stored.isr) != set(partition.isr)
-            and _is_same_topic(tree, partition)
-        ):
+            return False
+        if node.version != partition.partition_epoch or stored.isr == partition.isr:
+            return True
+        if set(stored.isr) != set(partition.isr) and _is_same_topic(tree, partition):
             self._history.violate(
                 "a leader uses the stored in-sync replicas",
                 f"{name} has {sorted(partition.isr)} on its leader {broker_id} and {sorted(stored.isr)} in "
                 f"version {node.version} of its znode",
             )
+        return True
 
     def _stored(self, name: TopicPartition, data: bytes | None) -> PartitionState | None:
         seen = self._decoded.get(name)
@@ -89,7 +94,7 @@ class StoredState:
         name, log = partition.topic_partition, partition.log
         wanted = min(log.config.min_insync_replicas, len(partition.replicas))
         now = (broker_id, partition.partition_epoch, len(partition.isr), log.high_watermark)
-        key = (partition.topic_id.int, name.partition)
+        key = (name, partition.topic_id.int)
         before = self._committed.get(key)
         self._committed[key] = now
         # In one version of the znode, so that the replicas were the same all the time.
@@ -112,7 +117,7 @@ class StoredState:
             if broker_id == leader_id:
                 continue
             replica = hosted.get(broker_id, _NONE).get(name)
-            if replica is None or replica.topic_id != partition.topic_id or replica.is_offline:
+            if replica is None or is_other_topic(replica.topic_id, partition.topic_id) or replica.is_offline:
                 continue
             # A leader that was replaced does not know yet who is in sync.
             if replica.leader_epoch != partition.leader_epoch or replica.log.log_end_offset >= committed:
@@ -148,6 +153,6 @@ def _is_same_topic(tree: DataTree, partition: Partition) -> bool:
     if node is None:
         return False
     try:
-        return decode_topic(topic, node.data or b"").topic_id == partition.topic_id
+        return not is_other_topic(decode_topic(topic, node.data or b"").topic_id, partition.topic_id)
     except SchemaError:
         return False

@@ -31,7 +31,8 @@ class Billing:
     def __init__(self, world: World) -> None:
         self._world: Final = world
         self._feeder: Final = Feeder(world, INPUT, _PARTITIONS, 1.0)
-        self._protocol: Final[GroupProtocol] = world.random("billing").choice(("classic", "consumer"))
+        protocols: list[GroupProtocol] = ["classic"] if world.is_mixed else ["classic", "consumer"]
+        self._protocol: Final[GroupProtocol] = world.random("billing").choice(protocols)
         self._runs = 0
         self._is_draining = False
 
@@ -162,7 +163,10 @@ class Billing:
             )
         if not self._is_draining and random.random() < 0.12:
             # Slow enough to lose the partitions, or the transaction.
-            await asyncio.sleep(random.random() * 14)
+            if random.random() < 0.5:
+                await asyncio.sleep(random.random() * 14)
+            else:
+                await self._world.stand_still(random.random() * 10)
         metadata = await consumer.group_metadata()
         positions = {each.partition: offset for each, offset in offsets.items()}
         self._world.history.note(f"{name} sends {positions} in generation {metadata.generation_id}")

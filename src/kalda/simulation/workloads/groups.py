@@ -22,6 +22,8 @@ _PARTITIONS: Final = 4
 _MEMBERS: Final = 3
 _SETTLE_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 3.0
+_STANDS_STILL: Final = 0.15
+"""The part of commits before which a member stands still."""
 
 _Consumer: TypeAlias = AsyncConsumer[bytes, bytes]
 
@@ -45,7 +47,8 @@ class Readers:
 
     def __init__(self, world: World) -> None:
         self._world: Final = world
-        self._kind: Final = world.random("readers").choice(list(_KINDS))
+        kinds = [kind for kind in _KINDS if kind != "consumer" or not world.is_mixed]
+        self._kind: Final = world.random("readers").choice(kinds)
         self._feeder: Final = Feeder(world, TOPIC, _PARTITIONS, 0.8)
         self._delivered: Final[set[bytes]] = set()
         self._generations: Final[dict[str, int]] = {}
@@ -145,6 +148,9 @@ class Readers:
                     await asyncio.sleep(random.random() * 14)
                 if records and not commits_itself and random.random() < 0.5:
                     offsets = {TopicPartition(TOPIC, each.partition): each.offset + 1 for each in records}
+                    if random.random() < _STANDS_STILL:
+                        # Long enough to be removed, and for others to go on behind what it commits then.
+                        await self._world.stand_still(random.uniform(7, 16))
                     known = self._commits.known()
                     await consumer.commit(offsets, timeout_s=10)
                     numbers = {each.partition: offset for each, offset in offsets.items()}

@@ -1,4 +1,7 @@
-"""Idempotent producers that count, and a reader beside them: nothing lost, doubled or in another order."""
+"""Idempotent producers that count, and a reader beside them: nothing lost, doubled or in another order.
+
+One more producer skips sequence numbers, which brokers have to refuse.
+"""
 
 import asyncio
 from functools import partial
@@ -12,9 +15,11 @@ from kalda.clients.producer.record_future import RecordFuture
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import ClientError
 from kalda.simulation.history import SentRecord
+from kalda.simulation.workloads.skipping import SkippingProducer
 from kalda.simulation.world import World
 
 TOPIC: Final = "counted"
+_SKIPPED: Final = "skipped"
 _PARTITIONS: Final = 3
 _IN_FLIGHT_MAX: Final = 40
 
@@ -33,14 +38,17 @@ class CountingProducers:
     async def set_up(self) -> None:
         """Create the topic."""
         async with AsyncAdmin(bootstrap_servers=self._world.bootstrap) as admin:
-            topic = NewTopic(TOPIC, _PARTITIONS, 3, config={"min.insync.replicas": "2"})
-            await admin.create_topics([topic])
+            config = {"min.insync.replicas": "2"}
+            await admin.create_topics(
+                [NewTopic(TOPIC, _PARTITIONS, 3, config=config), NewTopic(_SKIPPED, 1, 3, config=config)]
+            )
 
     def start(self) -> None:
         """Start the producers and the reader."""
         for number in range(self._producers):
             self._world.start_client(f"producer-{number}", partial(self._produce, number))
         self._world.start_client("reader", self._follow)
+        self._world.start_client("skipping", SkippingProducer(self._world, _SKIPPED).run)
 
     async def check(self) -> None:
         """Read everything, and compare it with what was acknowledged and with what the reader saw."""

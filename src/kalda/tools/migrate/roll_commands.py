@@ -1,5 +1,6 @@
 """The commands `kalda migrate plan|run|back|status`, which replace brokers one at a time."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -186,8 +187,6 @@ async def _roll(
     dry_run: bool,
     measure_again: bool,
 ) -> None:
-    from dataclasses import replace
-
     from kalda.tools.migrate.driver import Roll
     from kalda.tools.migrate.observe import Depth, observe
 

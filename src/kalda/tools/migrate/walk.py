@@ -141,6 +141,15 @@ class Entered:
     broker_id: int
     phase: Phase
 
+    def repeated(self) -> "Entered":
+        """Return the phase in which a new run goes on: the command that was waited for is run again.
+
+        It may have had no effect, or what it started may have ended; an operator who repeats the run has
+        mended it.
+        """
+        earlier = {Phase.GONE: Phase.STOP, Phase.BACK: Phase.START, Phase.SETTLE: Phase.START}
+        return Entered(self.broker_id, earlier.get(self.phase, self.phase))
+
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
@@ -187,7 +196,13 @@ class Progress:
                 # Between two runs, days may pass: topics are deleted, offsets expire.
                 measured = None if self.current is None else self.measured
                 if target is self.target and not self.has_ended:
-                    return replace(self, doubt=None, measured=measured, is_fresh=False)
+                    return replace(
+                        self,
+                        current=None if self.current is None else self.current.repeated(),
+                        measured=measured,
+                        is_fresh=False,
+                        doubt=None,
+                    )
                 # A broker between its softwares stays current, and goes the other way.
                 turned = None if self.current is None else Entered(self.current.broker_id, Phase.STOP)
                 return Progress(target=target, current=turned, measured=measured)

@@ -10,6 +10,7 @@ transactions. While `is_fuzzy` is set, `apply` completes such transactions by Zo
 raising.
 """
 
+from collections.abc import KeysView
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -125,7 +126,8 @@ class DataTree:
         """Paths of the containers."""
         self.ttl_paths: set[str] = set()
         """Paths of the znodes with a time to live."""
-        self._children: dict[str, set[str]] = {}
+        self._children: dict[str, dict[str, None]] = {}
+        """The names by parent, in the order of their creation: clients see an order that no hash decides."""
         self._ephemerals: dict[int, set[str]] = {}
         self._acls: dict[tuple[Acl, ...], tuple[Acl, ...]] = {}
         self._unchecked_changes = 0
@@ -174,9 +176,9 @@ class DataTree:
             node.pzxid,
         )
 
-    def children(self, path: str) -> set[str]:
-        """Return the names of a znode's children; the caller must not change the set."""
-        return self._children.get(path, _NO_CHILDREN)
+    def children(self, path: str) -> KeysView[str]:
+        """Return the names of a znode's children, in the order of their creation."""
+        return self._children.get(path, _NO_CHILDREN).keys()
 
     def acl(self, path: str) -> tuple[Acl, ...] | None:
         """Return a znode's access list."""
@@ -204,7 +206,7 @@ class DataTree:
 
     def ephemerals(self, session_id: int) -> set[str]:
         """Return the paths of a session's ephemeral znodes; the caller must not change the set."""
-        return self._ephemerals.get(session_id, _NO_CHILDREN)
+        return self._ephemerals.get(session_id, _NO_PATHS)
 
     def apply(self, txn: Txn) -> Applied:
         """Apply a transaction.
@@ -237,7 +239,7 @@ class DataTree:
     def check_invariants(self) -> None:
         """Assert what holds between two transactions; walks over all znodes."""
         self._unchecked_changes = 0
-        children: dict[str, set[str]] = {}
+        children: dict[str, dict[str, None]] = {}
         ephemerals: dict[int, set[str]] = {}
         special: set[str] = set()
         for path, node in self.nodes.items():
@@ -250,7 +252,7 @@ class DataTree:
             if path != "/":
                 parent = parent_path(path)
                 assert parent in self.nodes, f"{path} has no parent"
-                children.setdefault(parent, set()).add(_name(path))
+                children.setdefault(parent, {})[_name(path)] = None
             if not self.is_fuzzy:
                 newest = max(node.czxid, node.mzxid, node.pzxid)
                 assert newest <= self.last_zxid, f"{path} was changed at {newest:#x}, the tree is older"
@@ -314,8 +316,8 @@ class DataTree:
         )
         siblings = self._children.get(parent)
         if siblings is None:
-            siblings = self._children[parent] = set()
-        siblings.add(_name(path))
+            siblings = self._children[parent] = {}
+        siblings[_name(path)] = None
         applied.events.append(WatchEvent(EventType.CREATED, path))
         applied.events.append(WatchEvent(EventType.CHILDREN_CHANGED, parent))
 
@@ -372,7 +374,7 @@ class DataTree:
             self.deleted_acls[path] = node.acl
         self._children.pop(path, None)
         siblings = self._children[parent]
-        siblings.discard(_name(path))
+        siblings.pop(_name(path), None)
         if not siblings:
             del self._children[parent]
         data, acl, czxid, mzxid, ctime, mtime, version, created, aversion, owner, pzxid = self.nodes[parent]
@@ -426,7 +428,7 @@ class DataTree:
                 parent = parent_path(path)
                 if parent not in self.nodes:
                     raise TreeError(f"{path} has no parent")
-                self._children.setdefault(parent, set()).add(_name(path))
+                self._children.setdefault(parent, {})[_name(path)] = None
             if node.ephemeral_owner:
                 self._index_owner(path, node.ephemeral_owner)
 
@@ -443,7 +445,8 @@ class DataTree:
             self._ephemerals.setdefault(owner, set()).add(path)
 
 
-_NO_CHILDREN: Final[set[str]] = set()
+_NO_CHILDREN: Final[dict[str, None]] = {}
+_NO_PATHS: Final[set[str]] = set()
 
 
 def _name(path: str) -> str:

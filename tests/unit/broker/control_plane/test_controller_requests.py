@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -270,7 +270,7 @@ async def test_a_broker_about_to_stop_follows_nobody_anew() -> None:
 async def test_much_metadata_is_applied_in_slices_of_whole_topics() -> None:
     harness = AdminHarness()
     requests = receiver(harness, Replicas())
-    changes: list[frozenset[str]] = []
+    changes: list[Collection[str]] = []
     harness.cache.on_change(changes.append)
     partitions = [
         leadership(TopicPartition(f"t{topic:03}", number)) for topic in range(100) for number in range(7)

@@ -320,6 +320,24 @@ async def test_deletion_waits_until_the_topic_can_be_created_again() -> None:
     assert {"a": ErrorCode.NONE} == await create(harness, topic("a"))
 
 
+async def test_deletion_does_not_wait_for_dead_brokers() -> None:
+    """The name is free all the same, and Kafka answers as soon as the metadata lacks the topic."""
+    harness = AdminHarness()
+    harness.add_topic("a", replicas=(0, 9))
+    harness.add_topic("b")
+    harness.cluster.is_paused = True
+    deletion = asyncio.create_task(harness.admin.delete_topics(["a", "b"], 1000))
+    await harness.settle()
+    harness.remove_from_metadata("a")
+    harness.remove_from_metadata("b")
+    await harness.settle()
+    assert not deletion.done()
+    harness.cluster.finish_deletion("b")
+    await harness.settle()
+    assert deletion.done()
+    assert {"a": ErrorCode.NONE, "b": ErrorCode.NONE} == await deletion
+
+
 async def test_deletion_times_out_as_an_error_but_goes_on() -> None:
     harness = AdminHarness()
     harness.add_topic("a")

@@ -106,12 +106,14 @@ class Digests:
 def test_a_piece_begins_where_the_last_one_ended() -> None:
     source, target = Digests(Digest(3), Digest(2)), Digests(Digest(3), Digest(2))
     comparison = Comparison(source, target, {})
-    for end in (Cut(12, 11), Cut(25, 16)):
+    records = [
         comparison.extend(PARTITION, RUNS, Begins(0, 0), end, is_compacted=False)
+        for end in (Cut(12, 11), Cut(25, 16))
+    ]
     assert ([(0, 12), (12, 25)], [(0, 11), (11, 16)]) == (source.ranges, target.ranges)
-    assert ({PARTITION: Cut(25, 16)}, 5, {}) == (
+    assert ({PARTITION: Cut(25, 16)}, [3, 2], {}) == (
         comparison.compared,
-        comparison.records,
+        records,
         comparison.passed_over,
     )
 

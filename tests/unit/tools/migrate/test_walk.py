@@ -245,9 +245,23 @@ def test_a_doubt_is_over_when_the_next_run_begins() -> None:
     journal: list[Event] = [Began(KALDA), Entered(2, Phase.GONE), Doubted("why")]
     assert "why" == progress_of(journal).doubt
     journal.append(Began(KALDA))
-    progress = progress_of(journal)
-    assert progress.doubt is None
-    assert Entered(2, Phase.GONE) == progress.current
+    assert progress_of(journal).doubt is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [
+        (Phase.STOP, Phase.STOP),
+        (Phase.GONE, Phase.STOP),
+        (Phase.START, Phase.START),
+        (Phase.BACK, Phase.START),
+        (Phase.SETTLE, Phase.START),
+    ],
+)
+def test_a_new_run_repeats_the_command_that_had_no_effect(phase: Phase, expected: Phase) -> None:
+    """A unit that was started and ended at once is started again when its settings are mended."""
+    progress = progress_of([Began(KALDA), Entered(2, phase), Began(KALDA)])
+    assert Entered(2, expected) == progress.current
 
 
 def test_a_metadata_that_lacks_partitions_is_not_measured_as_if_they_were_gone() -> None:

@@ -6,7 +6,7 @@ same as long as ``num.replica.fetchers`` does.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -103,7 +103,7 @@ class ReplicaFetcherManager:
 
     # Changes of the cluster and the settings.
 
-    def on_cluster_change(self, _topics: frozenset[str]) -> None:
+    def on_cluster_change(self, _topics: Collection[str]) -> None:
         """Retry the connections to leaders that are not connected, as the metadata has changed."""
         for fetcher in self._fetchers.values():
             fetcher.nudge()

@@ -319,7 +319,7 @@ class ConsumerMembership(GroupMembership):
 
     async def _use(self, step: Reconciliation) -> None:
         now = self._client.clock.monotonic()
-        for topic in {each.topic for each in step.assigned}:
+        for topic in sorted({each.topic for each in step.assigned}):
             self._client.metadata.add_topic(topic, now)
         await self._assign(step.assigned, step.assigned.difference(self._subscriptions.assigned()))
         self._member.taken(step)

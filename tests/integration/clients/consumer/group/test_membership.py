@@ -326,37 +326,6 @@ async def test_a_fault_of_an_application_s_assignor_comes_out_of_poll(
         await poll_until(consumer, has_partitions(consumer, 6), "the member has its partitions")
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", None])
-def test_no_record_of_a_lost_partition_is_returned(
-    one_broker: str, make_topic: MakeTopic, group: str, assignor: str | None
-) -> None:
-    """After `max.poll.interval.ms` another member may read the partition; its records must not come twice."""
-    topic = make_topic(one_broker, partitions=1, values=0)
-    produce(one_broker, topic, [b"%d" % number for number in range(100)])
-    options: Any = {"max_poll_interval_ms": 1_000, "auto_offset_reset": "earliest"}
-    if assignor is None:
-        options["group_protocol"] = "consumer"
-    else:
-        options |= {"partition_assignment_strategy": assignor, "session_timeout_ms": 6_000}
-    listener = Listener()
-    with Consumer(
-        topic,
-        bootstrap_servers=one_broker,
-        group_id=group,
-        listener=listener,
-        enable_auto_commit=False,
-        **options,
-    ) as consumer:
-        first = consumer.poll(WAIT_SECONDS, 5)
-        time.sleep(2)
-        again: list[int] = []
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not again and time.monotonic() < deadline:
-            again = [record.offset for record in consumer.poll(1, 5)]
-    assert [0, 1, 2, 3, 4] == [record.offset for record in first] == again
-    assert ["assigned", "lost", "assigned"] == [name for name, _ in listener.events[:3]]
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_deleted_topic_does_not_stop_the_others(
     one_broker: str, protocol: GroupProtocol, group: str

@@ -8,6 +8,7 @@ import pytest
 from kalda.clients.consumer.group.consumer_membership import ConsumerMembership
 from kalda.clients.consumer.rebalance_listener import RebalanceEvent
 from kalda.clients.errors import BrokerResponseError, error_for
+from kalda.clients.fetch_position import FetchPosition
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.consumer_group_heartbeat import (
@@ -226,6 +227,11 @@ def test_a_member_that_is_not_polled_leaves_and_joins_with_the_next_poll() -> No
         left = it.count
         await it.pass_time(HEARTBEAT_S * 3)
         assert left == it.count
+        it.subscription.seek(T0, FetchPosition(0))
+        (fetched,) = it.subscription.fetchable(0.0)
+        it.member.polled(it.network.clock.monotonic())
+        # Another member may read the partition: already this poll returns none of its records.
+        assert not it.subscription.advance(T0, fetched.generation, FetchPosition(1))
         await it.poll()
         assert [(LOST, [T0])] == it.take_events()
         assert 0 == it.heartbeat().member_epoch
