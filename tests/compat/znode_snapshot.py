@@ -1,7 +1,8 @@
 """All znodes of a cluster at rest, in a form in which two clusters with the same history are equal.
 
 Left out or replaced is what is random (ids, salts, keys, ports, times), what counts events (epochs, sequence
-numbers, blocks of producer ids) and notifications, which each broker removes when it likes.
+numbers, blocks of producer ids) and notifications, which each broker removes when it likes. Kalda's brokers
+also make the parents of two kinds of settings that Apache Kafka has since it left ZooKeeper.
 """
 
 import json
@@ -36,6 +37,7 @@ _RANDOM: Final = {
     "maxTimestamp",
     "expiryTimestamp",
 }
+_OURS: Final = ("/config/client-metrics", "/config/groups")
 _COUNTERS: Final = (paths.CONTROLLER_EPOCH,)
 _SECRET: Final = "SCRAM-"
 
@@ -85,7 +87,7 @@ def _paths(cluster: MixedCluster, parent: str) -> list[str]:
     found = []
     for child in cluster.children(parent or "/"):
         path = f"{parent}/{child}"
-        if path in _LEFT_OUT:
+        if path in _LEFT_OUT or (path in _OURS and not cluster.children(path)):
             continue
         found += [path, *_paths(cluster, path)]
     return found

@@ -5,13 +5,14 @@ of leaders are in `isr_store`. Nothing is cached: each call reads or writes ZooK
 watch that it is given.
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.cluster import paths, schema
 from kalda.cluster.config_changes import ConfigChange, ConfigChanges, read_configs
-from kalda.cluster.layout import ensure_paths
+from kalda.cluster.layout import ensure_paths, retried
 from kalda.cluster.schema import (
     BrokerInfo,
     PartitionState,
@@ -27,6 +28,7 @@ from kalda.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     ZooKeeperError,
 )
 from kalda.zookeeper.port import (
@@ -36,6 +38,7 @@ from kalda.zookeeper.port import (
     Delete,
     Operation,
     SetData,
+    Stat,
     WatchCallback,
     ZooKeeperClient,
 )
@@ -45,6 +48,11 @@ READ_AT_ONCE: Final = 512
 
 _DECODED_BYTES_PER_TURN: Final = 32 * 1024
 """Bytes of assignments that are decoded at once, some 5 ms; those of 10,000 partitions have 110 KB."""
+
+_DELETED_WHEN_EMPTY: Final = frozenset({"users", "clients", "ips"})
+"""The entities that have no znode unless they have settings: anyone may name users, clients and addresses."""
+
+_NO_SETTINGS: Final = (b"", schema.encode_config({}))
 
 _CONFLICT_RETRIES: Final = 100
 """Attempts of a compare-and-set. Each failure means that another broker succeeded, so only a hundred brokers
@@ -83,6 +91,17 @@ class ClusterStore:
     async def ensure_layout(self) -> None:
         """Create the persistent znodes of Kafka's layout that are missing."""
         await ensure_paths(self.zookeeper, paths.PERSISTENT)
+        await retried(self._mark_no_producer_ids)
+
+    async def _mark_no_producer_ids(self) -> None:
+        """Write null where no block of producer ids was allocated yet.
+
+        Kafka's controller takes null for "none yet", and fails on empty data to allocate a block, for ever.
+        """
+        data, stat = await self.zookeeper.get(paths.PRODUCER_ID_BLOCK)
+        if not data and stat.version == 0:
+            with contextlib.suppress(BadVersionError):
+                await self.zookeeper.multi([SetData(paths.PRODUCER_ID_BLOCK, None, stat.version)])
 
     async def cluster_id(self) -> str:
         """Return the cluster's id; the cluster's first broker creates it."""
@@ -358,17 +377,21 @@ class ClusterStore:
         for _ in range(_CONFLICT_RETRIES):
             *found_parents, found = await self.zookeeper.get_many([*parents, path])
             changed = make(b"" if found is None else found[0])
-            data = schema.encode_config(changed)
-            writes: list[Operation] = [
-                Create(parent)
-                for parent, existing in zip(parents, found_parents, strict=True)
-                if existing is None
-            ]
-            writes.append(Create(path, data) if found is None else SetData(path, data, found[1].version))
+            writes: list[Operation]
+            if not changed and entity_type in _DELETED_WHEN_EMPTY and (found is None or _is_leaf(found)):
+                writes = _deletions([*zip(parents, found_parents, strict=True), (path, found)])
+            else:
+                data = schema.encode_config(changed)
+                writes = [
+                    Create(parent)
+                    for parent, existing in zip(parents, found_parents, strict=True)
+                    if existing is None
+                ]
+                writes.append(Create(path, data) if found is None else SetData(path, data, found[1].version))
             try:
                 await self.zookeeper.multi([*writes, notification])
                 return changed
-            except (NodeExistsError, NoNodeError, BadVersionError) as error:
+            except (NodeExistsError, NoNodeError, NotEmptyError, BadVersionError) as error:
                 if error.operation_index == len(writes):
                     raise
         raise BadVersionError(f"{path} is changed repeatedly by other clients", path)
@@ -403,6 +426,23 @@ class ClusterStore:
         raise BadVersionError(
             f"{paths.PRODUCER_ID_BLOCK} changed {_CONFLICT_RETRIES} times in a row", paths.PRODUCER_ID_BLOCK
         )
+
+
+def _is_leaf(entry: tuple[bytes, Stat]) -> bool:
+    return entry[1].num_children == 0
+
+
+def _deletions(branch: Sequence[tuple[str, tuple[bytes, Stat] | None]]) -> list[Operation]:
+    """Return the deletion of the last znode of a branch, and of those above that it leaves empty."""
+    deletions: list[Operation] = []
+    for path, entry in reversed(branch):
+        if entry is None:
+            break
+        data, stat = entry
+        if deletions and (stat.num_children > 1 or data not in _NO_SETTINGS):
+            break
+        deletions.append(Delete(path, stat.version))
+    return deletions
 
 
 async def read_partition_states(

@@ -155,6 +155,20 @@ async def test_assignment_is_replaced_only_if_nobody_else_did() -> None:
         await cluster.set_assignment(grown)
 
 
+async def test_kafka_finds_no_block_of_producer_ids_instead_of_an_empty_one() -> None:
+    """Kafka's controller takes null for "no block yet", and fails on empty data for ever."""
+    zookeeper = InMemoryZooKeeper()
+    session = await zookeeper.connect()
+    await session.create(paths.PRODUCER_ID_BLOCK)  # as an earlier release left it
+    await zookeeper.cluster()
+    node = zookeeper.server.server.tree.nodes[paths.PRODUCER_ID_BLOCK]
+    assert node.data is None
+    before = zookeeper.server.server.tree.last_zxid
+    cluster = await zookeeper.cluster()
+    assert before + 1 == zookeeper.server.server.tree.last_zxid, "only a session was opened"
+    assert 0 == (await cluster.allocate_producer_ids(1)).first
+
+
 async def test_producer_id_blocks_never_overlap() -> None:
     """Two producers with one id would take each other for duplicates."""
     zookeeper = InMemoryZooKeeper()
@@ -212,6 +226,46 @@ async def test_change_is_made_again_when_another_writer_was_faster() -> None:
     )
     assert {"a": "1", "slow": "1", "fast": "1"} == await slow.config("users", "alice")
     assert {"a": "1"} == seen[0]
+
+
+async def test_users_clients_and_addresses_without_settings_have_no_znode() -> None:
+    """As with Kafka: anyone may name them, and they would never go."""
+    cluster = await InMemoryZooKeeper().cluster()
+    for name in ("alice", "alice/clients/app", "alice/clients/<default>", "bob/clients/app"):
+        await cluster.set_config("users", name, {"a": "1"})
+    await cluster.set_config("clients", "app", {"a": "1"})
+    await cluster.set_config("ips", "127.0.0.1", {})
+    await cluster.set_config("topics", "t", {})
+
+    async def left(path: str) -> list[str]:
+        return sorted(await cluster.zookeeper.children(path))
+
+    assert ["alice", "bob"] == await left("/config/users")
+    assert [] == await left("/config/ips")
+    assert ["t"] == await left("/config/topics")
+    for name in ("alice", "alice/clients/app", "bob/clients/app"):
+        await cluster.set_config("users", name, {})
+    await cluster.set_config("clients", "app", {})
+    assert [] == await left("/config/clients")
+    # The user has no settings of its own, but those of its clients.
+    assert ["alice"] == await left("/config/users")
+    assert ["<default>"] == await left("/config/users/alice/clients")
+    await cluster.set_config("users", "alice/clients/<default>", {})
+    assert [] == await left("/config/users")
+    changes = await left("/config/changes")
+    await cluster.set_config("users", "nobody/clients/app", {})
+    assert [] == await left("/config/users")
+    assert len(changes) + 1 == len(await left("/config/changes"))
+
+
+async def test_a_user_that_gets_a_client_meanwhile_stays() -> None:
+    zookeeper = InMemoryZooKeeper()
+    slow, fast = await zookeeper.cluster(), await zookeeper.cluster()
+    await slow.set_config("users", "alice", {"a": "1"})
+    await asyncio.gather(
+        slow.set_config("users", "alice", {}), fast.set_config("users", "alice/clients/app", {"b": "1"})
+    )
+    assert {"alice": {}, "alice/clients/app": {"b": "1"}} == await slow.configs("users")
 
 
 async def test_client_ids_of_users_are_read_with_the_users() -> None:
