@@ -400,16 +400,20 @@ class ClusterStore:
         self, broker_id: int, size: int = schema.PRODUCER_ID_BLOCK_SIZE
     ) -> ProducerIdBlock:
         """Allocate the next block of producer ids; no two brokers ever get the same id."""
+        path = paths.PRODUCER_ID_BLOCK
         for _ in range(_CONFLICT_RETRIES):
-            data, stat = await self.zookeeper.get(paths.PRODUCER_ID_BLOCK)
-            first = schema.decode_producer_id_block(data).last + 1 if data else 0
+            (found,) = await self.zookeeper.get_many([path])
+            # Brokers of Apache Kafka make the znode without data.
+            first = schema.decode_producer_id_block(found[0]).last + 1 if found and found[0] else 0
             block = ProducerIdBlock(broker_id, first, first + size - 1)
+            encoded = schema.encode_producer_id_block(block)
             try:
-                await self.zookeeper.set(
-                    paths.PRODUCER_ID_BLOCK, schema.encode_producer_id_block(block), stat.version
-                )
+                if found is None:
+                    await self.zookeeper.create(path, encoded)
+                else:
+                    await self.zookeeper.set(path, encoded, found[1].version)
                 return block
-            except BadVersionError:
+            except (BadVersionError, NodeExistsError, NoNodeError):
                 continue
         raise BadVersionError(
             f"{paths.PRODUCER_ID_BLOCK} changed {_CONFLICT_RETRIES} times in a row", paths.PRODUCER_ID_BLOCK

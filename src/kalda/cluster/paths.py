@@ -56,11 +56,13 @@ PERSISTENT: Final = (
     DELETE_TOPICS,
     BROKER_SEQUENCE_ID,
     ISR_CHANGES,
-    PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
     *(f"{CONFIG}/{entity_type}" for entity_type in CONFIG_ENTITY_TYPES),
 )
-"""The persistent znodes that every broker creates at its start if they are missing."""
+"""The persistent znodes that every broker creates at its start if they are missing.
+
+`PRODUCER_ID_BLOCK` is made with its first block: an empty one stops brokers of Apache Kafka before 3.0.
+"""
 
 
 def broker(broker_id: int) -> str:

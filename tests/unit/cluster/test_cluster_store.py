@@ -254,6 +254,15 @@ async def test_a_user_that_gets_a_client_meanwhile_stays() -> None:
     assert {"alice": {}, "alice/clients/app": {"b": "1"}} == await slow.configs("users")
 
 
+async def test_the_znode_of_producer_ids_is_never_empty() -> None:
+    """An empty one stops brokers of Apache Kafka before 3.0 at their start; theirs has no data at all."""
+    cluster = await InMemoryZooKeeper().cluster()
+    await cluster.ensure_layout()
+    assert await cluster.zookeeper.exists(paths.PRODUCER_ID_BLOCK) is None
+    blocks = await asyncio.gather(*(cluster.allocate_producer_ids(broker_id) for broker_id in (1, 2)))
+    assert {(0, 999), (1000, 1999)} == {(each.first, each.last) for each in blocks}
+
+
 async def test_client_ids_of_users_are_read_with_the_users() -> None:
     cluster = await InMemoryZooKeeper().cluster()
     await cluster.set_config("users", "alice/clients/app", {"a": "1"})
