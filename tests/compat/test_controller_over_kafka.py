@@ -27,8 +27,7 @@ BLOCK = 1000
 """Producer ids that a broker gets at a time."""
 
 
-RELEASES = ("3.9.1", "3.6.2", "2.8.2")
-"""The oldest asks for ISRs by the names of topics, and takes producer ids from ZooKeeper itself."""
+RELEASES = ("3.9.1", "3.6.2")
 
 
 @pytest.fixture(params=RELEASES)
