@@ -113,8 +113,8 @@ chaos: install ## Long runs with faults (RUN=, ROUNDS=, SEED=, REAL_ZOOKEEPER=1,
 	@$(BIN)/python -m tests.chaos $(RUN) $(foreach option,ROUNDS SEED PROTOCOL CLIENT RECORDS MINUTES LOGINS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) $($(option)))) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
 
 # Clusters in virtual time. FIRST is the first seed; a failure prints the command that replays it.
-simulate: install ## Schedules of the simulation (SCHEDULES=, FIRST=), with the smallest one that fails.
-	@$(BIN)/kalda simulate --schedules $(or $(SCHEDULES),1000) --first $(or $(FIRST),1) --shrink
+simulate: install ## Schedules of the simulation (SCHEDULES=, FIRST=, MIXED=1), with the smallest one that fails.
+	@$(BIN)/kalda simulate --schedules $(or $(SCHEDULES),1000) --first $(or $(FIRST),1) $(if $(MIXED),--mixed) --shrink
 
 planted: install ## How soon the simulation finds each planted bug.
 	@$(BIN)/python -m tests.simulation.planted

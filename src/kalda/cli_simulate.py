@@ -66,6 +66,13 @@ _NOTES_INTERVAL_SECONDS: Final = 10.0
 )
 @click.option("--workloads", metavar="NAME,...", help="The workloads to choose from; all of them without it.")
 @click.option(
+    "--mixed",
+    "is_mixed",
+    is_flag=True,
+    help="Let about every second broker be a model of Apache Kafka's, in ZooKeeper mode; each start "
+    "of a broker decides again.",
+)
+@click.option(
     "--jobs", type=Integer(1, _JOBS_MAX), metavar="COUNT", help="Schedules at a time; one for each processor."
 )
 @click.option(
@@ -95,6 +102,7 @@ def simulate(
     first: int,
     seconds: int,
     workloads: str | None,
+    is_mixed: bool,
     jobs: int | None,
     failures_max: int,
     is_shrunk: bool,
@@ -124,7 +132,7 @@ def simulate(
     options = ("" if seconds == _SECONDS else f" --seconds {seconds}") + (
         "" if workloads is None else f" --workloads {workloads}"
     )
-    command_line = _Replay(options)
+    command_line = _Replay(options + (" --mixed" if is_mixed else ""))
     workers = jobs or processors()
     if plan_file is not None:
         schedule = _read(
@@ -132,12 +140,12 @@ def simulate(
             lambda text: read_schedule(text, names, seed=1 if seed is None else seed, seconds=seconds),
         )
     elif seed is not None:
-        schedule = draw(seed, names, seconds)
+        schedule = draw(seed, names, seconds, is_mixed=is_mixed)
     else:
         count = schedules or _SCHEDULES
         if first > INT64_MAX - count:
             raise ToolUsageError(f"--first={first} leaves no room for {count} seeds up to {INT64_MAX}")
-        drawn = (draw(each, names, seconds) for each in range(first, first + count))
+        drawn = (draw(each, names, seconds, is_mixed=is_mixed) for each in range(first, first + count))
         failed = _many(tool, drawn, count, workers, failures_max, command_line)
         if not failed:
             return

@@ -138,12 +138,14 @@ class Traffic:
             reader(bootstrap, topic, ledger, settings=each)
             for reader, topic, ledger, each in zip(readers, TOPICS, self.ledgers, settings, strict=True)
         ]
-        self.copies = Copies(
-            bootstrap, TOPICS[0], PARTITIONS, cluster.directory, commands=copiers, protocol="classic"
-        )
         self.copied = RollLedger(PARTITIONS)
-        self.copies.ledger = self.copied
-        self.copies.reader = LibrdkafkaReader(bootstrap, COPIES, self.copied, settings=settings[0])
+        self.copies: Copies | None = None
+        if copiers:
+            self.copies = Copies(
+                bootstrap, TOPICS[0], PARTITIONS, cluster.directory, commands=copiers, protocol="classic"
+            )
+            self.copies.ledger = self.copied
+            self.copies.reader = LibrdkafkaReader(bootstrap, COPIES, self.copied)
 
     @property
     def problems(self) -> list[str]:
@@ -152,7 +154,7 @@ class Traffic:
             *(violation for ledger in self.ledgers for violation in ledger.violations),
             *(error for reader in self.readers for error in reader.errors),
             *(error for load in self.loads for error in load.errors),
-            *self.copies.problems,
+            *([] if self.copies is None else self.copies.problems),
         ]
 
     def start(self) -> None:
@@ -162,7 +164,7 @@ class Traffic:
         for load in self.loads:
             load.start()
         self.wait_progress()
-        if self.copies.copiers:
+        if self.copies is not None:
             self.copies.start()
 
     def wait_progress(self) -> None:
@@ -180,7 +182,7 @@ class Traffic:
             load.stop()
         for reader in self.readers:
             reader.wait_all_read()
-        if self.copies.copiers:
+        if self.copies is not None:
             self.copies.wait_all_copied(self.loads[0].produced)
             self.copies.check_no_open_transaction()
         for ledger in self.ledgers:
@@ -190,7 +192,8 @@ class Traffic:
         """End all clients; twice is harmless."""
         for load in self.loads:
             load.abandon()
-        self.copies.stop()
+        if self.copies is not None:
+            self.copies.stop()
         for reader in self.readers:
             reader.stop()
 

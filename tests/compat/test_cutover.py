@@ -191,6 +191,16 @@ class Writers(threading.Thread):
             self.refused += 1
 
 
+def write(producer: confluent_kafka.Producer, *arguments: object, **options: object) -> None:
+    """Produce a record, and wait while the producer's queue is full."""
+    while True:
+        try:
+            producer.produce(*arguments, **options)
+            return
+        except BufferError:
+            producer.poll(0.1)
+
+
 def fill(bootstrap: str, records: int) -> None:
     """Records of all kinds, of transactions that commit and that abort, and compacted ones."""
     plain = confluent_kafka.Producer(
@@ -198,23 +208,19 @@ def fill(bootstrap: str, records: int) -> None:
     )
     for number in range(records):
         kind = number % 10
-        while True:
-            try:
-                plain.produce(
-                    "orders",
-                    None if kind == 9 else b"v%d-" % number + b"x" * 80,
-                    key=None if kind == 8 else b"k%d" % (number % 5_000),
-                    partition=number % 6,
-                    headers=[("h", b"%d" % number), ("none", None)] if kind == 7 else None,
-                    timestamp=1_700_000_000_000 + number,
-                )
-                break
-            except BufferError:
-                plain.poll(0.1)
+        write(
+            plain,
+            "orders",
+            None if kind == 9 else b"v%d-" % number + b"x" * 80,
+            key=None if kind == 8 else b"k%d" % (number % 5_000),
+            partition=number % 6,
+            headers=[("h", b"%d" % number), ("none", None)] if kind == 7 else None,
+            timestamp=1_700_000_000_000 + number,
+        )
     for number in range(20_000):
-        plain.produce("state", None if number % 97 == 0 else b"s%d" % number, key=b"k%d" % (number % 200))
-        plain.poll(0)
-    plain.produce("orders", b"b" * 900_000, partition=0)
+        value = None if number % 97 == 0 else b"s%d" % number
+        write(plain, "state", value, key=b"k%d" % (number % 200))
+    write(plain, "orders", b"b" * 900_000, partition=0)
     assert 0 == plain.flush(120)
     transactional = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": "app-1", **APP}

@@ -456,7 +456,7 @@ def test_the_way_back_of_a_cluster_that_kalda_created(tmp_path: Path) -> None:
         wait(lambda: 1 == controller_id())
         wait(in_sync)
         wait(lambda: {} == features().get("kalda", {}) == features()["features"])
-        second = brokers[1].kalda()
+        second = brokers[1].kalda({"listeners": "PLAINTEXT://127.0.0.1:0"})
         with pytest.raises(KaldaProcessError, match=f"in use by process {brokers[1].pid}"):
             second.start()
 

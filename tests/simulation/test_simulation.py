@@ -19,6 +19,7 @@ from kalda.simulation.schedule import Outcome, Schedule, draw
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 
 SCHEDULES = 200
+MIXED_SCHEDULES = 30
 SCHEDULES_PER_TEST = 10
 SECONDS = 20
 """Of faults; start, recovery and checks come on top."""
@@ -42,6 +43,17 @@ def test_schedules_hold(first: int) -> None:
     """A failure names its seed and the command that replays it."""
     code, printed = _simulate(
         *("--first", str(first), "--schedules", str(SCHEDULES_PER_TEST)),
+        *("--seconds", str(SECONDS), "--jobs", "1"),
+    )
+
+    assert (0, "") == (code, "" if code == 0 else printed), printed
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(1, MIXED_SCHEDULES, SCHEDULES_PER_TEST))
+def test_schedules_with_brokers_of_apache_kafka_hold(first: int) -> None:
+    code, printed = _simulate(
+        *("--mixed", "--first", str(first), "--schedules", str(SCHEDULES_PER_TEST)),
         *("--seconds", str(SECONDS), "--jobs", "1"),
     )
 

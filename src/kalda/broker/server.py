@@ -10,7 +10,7 @@ broker are and how they depend on each other is in `kalda.broker.assembly`.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kalda import __version__
@@ -91,12 +91,14 @@ class BrokerServer:
         dialer: Dialer | None = None,
         faults: Faults | None = None,
         machine: "Machine | None" = None,
+        assemble: Callable[[BrokerContext, asyncio.TaskGroup], BrokerParts] = assemble,
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given.
 
         `faults` are those of `set_faults` from the start on. `machine` is that of a broker which is a process
-        of its own, for a plan of faults.
+        of its own, for a plan of faults. `assemble` makes the parts; a model of another broker changes some.
         """
+        self._assemble: Final = assemble
         self._machine: Final = machine
         self._faults = faults
         self._config: Final = config
@@ -225,7 +227,7 @@ class BrokerServer:
     async def _start(self, tasks: asyncio.TaskGroup, undo: contextlib.AsyncExitStack) -> BrokerParts:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
         context = await self._open_logs_and_settings(undo)
-        parts = self._parts = assemble(context, tasks)
+        parts = self._parts = self._assemble(context, tasks)
         if self._faults is not None:
             self.set_faults(self._faults)
         self._begin_planned_faults(parts, tasks)

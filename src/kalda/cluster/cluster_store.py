@@ -5,13 +5,14 @@ of leaders are in `isr_store`. Nothing is cached: each call reads or writes ZooK
 watch that it is given.
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.cluster import paths, schema
 from kalda.cluster.config_changes import ConfigChange, ConfigChanges, read_configs
-from kalda.cluster.layout import ensure_paths
+from kalda.cluster.layout import ensure_paths, retried
 from kalda.cluster.schema import (
     BrokerInfo,
     PartitionState,
@@ -90,6 +91,17 @@ class ClusterStore:
     async def ensure_layout(self) -> None:
         """Create the persistent znodes of Kafka's layout that are missing."""
         await ensure_paths(self.zookeeper, paths.PERSISTENT)
+        await retried(self._mark_no_producer_ids)
+
+    async def _mark_no_producer_ids(self) -> None:
+        """Write null where no block of producer ids was allocated yet.
+
+        Kafka's controller takes null for "none yet", and fails on empty data to allocate a block, for ever.
+        """
+        data, stat = await self.zookeeper.get(paths.PRODUCER_ID_BLOCK)
+        if not data and stat.version == 0:
+            with contextlib.suppress(BadVersionError):
+                await self.zookeeper.multi([SetData(paths.PRODUCER_ID_BLOCK, None, stat.version)])
 
     async def cluster_id(self) -> str:
         """Return the cluster's id; the cluster's first broker creates it."""

@@ -1,6 +1,6 @@
 """Makes persistent znodes that must exist, with their parents."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from kalda.zookeeper.errors import ConnectionLossError, NodeExistsError, ZooKeeperError
@@ -21,9 +21,18 @@ async def ensure_paths(zookeeper: ZooKeeperClient, wanted_paths: Iterable[str]) 
         parts = path.split("/")
         for end in range(2, len(parts) + 1):
             wanted["/".join(parts[:end])] = None
+    await retried(lambda: _create_missing(zookeeper, list(wanted)))
+
+
+async def retried(operation: Callable[[], Awaitable[None]]) -> None:
+    """Run an operation that may be repeated, again after a lost connection.
+
+    Raises:
+        ZooKeeperError: as the operation, or the connection was lost `ATTEMPTS_MAX` times.
+    """
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            await _create_missing(zookeeper, list(wanted))
+            await operation()
             return
         except ConnectionLossError:
             if attempt == ATTEMPTS_MAX:

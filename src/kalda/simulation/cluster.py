@@ -14,8 +14,10 @@ from kalda.faults.state import Faults
 from kalda.net.client.stream import connect_stream
 from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig
+from kalda.simulation.foreign import ForeignSession, foreign_broker
 from kalda.simulation.machine import Machine, SimulatedProcess
 from kalda.simulation.network import SimulatedInternet
+from kalda.simulation.releases import knows_topic_ids
 from kalda.simulation.scheduler import Scheduler
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.server.config import ZooKeeperConfig
@@ -44,14 +46,26 @@ class SimulatedCluster:
         seed: Fixes everything that happens.
         brokers: How many.
         settings: Settings of every broker, under Kafka's names.
+        foreign: The release of Apache Kafka whose model about every second broker is; each start of a broker
+            decides again.
     """
 
-    def __init__(self, seed: str, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        seed: str,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        foreign: str | None = None,
+    ) -> None:
         self.scheduler: Final = Scheduler(SeededRandom(f"{seed}/scheduler"))
         self.internet: Final = SimulatedInternet(self.scheduler, SeededRandom(f"{seed}/network"))
         self.errors: Final[list[str]] = []
         """What event loops reported that nothing handled."""
         self._settings: Final = dict(settings or {})
+        self.foreign: Final = foreign
+        self.on_foreign_start: Callable[[str], None] = _ignore
+        """Called with a sentence about each broker that starts as a model."""
+        self._software: Final = SeededRandom(f"{seed}/software")
         self._machines: Final = {
             broker_id: self._machine(host_of(broker_id), seed) for broker_id in range(brokers)
         }
@@ -66,6 +80,11 @@ class SimulatedCluster:
         self._sessions: Final[dict[int, EnsembleClient]] = {}
         self._embedded: EmbeddedServer | None = None
         self._faults: Faults | None = None
+
+    @property
+    def knows_topic_ids(self) -> bool:
+        """Whether all brokers know topic ids, and what else came later."""
+        return self.foreign is None or knows_topic_ids(self.foreign)
 
     @property
     def bootstrap(self) -> str:
@@ -182,8 +201,9 @@ class SimulatedCluster:
         await asyncio.Event().wait()
 
     async def _run_broker(self, broker_id: int, runtime: Runtime) -> None:
-        config = self._config(broker_id)
-        session = await EnsembleClient.connect(
+        is_foreign = self.foreign is not None and self._software.random() < 0.5
+        config = self._config(broker_id, is_foreign)
+        session = await (ForeignSession if is_foreign else EnsembleClient).connect(
             f"{ZOOKEEPER_HOST}:{ZOOKEEPER_PORT}",
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=60_000,
@@ -191,15 +211,28 @@ class SimulatedCluster:
             random=runtime.random,
         )
         self._sessions[broker_id] = session
-        server = BrokerServer(config, session, runtime=runtime, faults=self._faults)
+        if isinstance(session, ForeignSession):
+            assert self.foreign is not None, "a foreign broker without a release"
+            session.release = self.foreign
+            self.on_foreign_start(f"broker-{broker_id} starts as Kafka {self.foreign}")
+            server = foreign_broker(config, session, runtime, self._faults)
+        else:
+            server = BrokerServer(config, session, runtime=runtime, faults=self._faults)
         self.servers[broker_id] = server
         async with asyncio.TaskGroup() as tasks:
             await server.start(tasks)
             self._is_serving.add(broker_id)
             await asyncio.Event().wait()
 
-    def _config(self, broker_id: int) -> BrokerConfig:
+    def _config(self, broker_id: int, is_foreign: bool) -> BrokerConfig:
         brokers = len(self._machines)
+        own = {}
+        if self.foreign is not None:
+            # No broker of Kafka in ZooKeeper mode has the other protocol.
+            own["group.coordinator.rebalance.protocols"] = "classic"
+            if is_foreign:
+                own["kalda.as.version"] = self.foreign
+                own["kalda.controller.eligible"] = "true"
         return BrokerConfig.from_properties(
             {
                 "broker.id": str(broker_id),
@@ -215,5 +248,10 @@ class SimulatedCluster:
                 "transaction.state.log.min.isr": str(min(2, brokers)),
                 "transaction.state.log.num.partitions": "2",
                 **self._settings,
+                **own,
             }
         )
+
+
+def _ignore(sentence: str) -> None:
+    """Do nothing with it."""

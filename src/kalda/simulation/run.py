@@ -68,7 +68,7 @@ class _BugLog(logging.Handler):
 def run(schedule: Schedule) -> Outcome:
     """Carry out a schedule in this process, which should end after it: what it made is never closed."""
     invariants.enable_by_default()
-    cluster = SimulatedCluster(str(schedule.seed), BROKERS, schedule.settings)
+    cluster = SimulatedCluster(str(schedule.seed), BROKERS, schedule.settings, schedule.foreign)
     world = World(str(schedule.seed), cluster)
     _KEPT.append(world)
     handler = _BugLog(world)
@@ -107,6 +107,7 @@ class _Run:
         self._schedule: Final = schedule
         self._world: Final = world
         self._cluster: Final = world.cluster
+        self._cluster.on_foreign_start = world.history.note
         self._cluster.internet.on_delivery = world.history.delivered
         self._observer: Final = Observer(self._cluster, world.history)
         self._stored: Final = StoredState(self._cluster, world.history)
@@ -122,6 +123,8 @@ class _Run:
         """Start, hurt, heal, check."""
         history = self._world.history
         history.note(f"seed {self._schedule.seed}, workloads {' '.join(self._schedule.workloads)}")
+        if self._schedule.foreign is not None:
+            history.note(f"mixed with brokers of Kafka {self._schedule.foreign}")
         for name, value in self._schedule.settings.items():
             history.note(f"setting {name}={value}")
         if self._distance:

@@ -8,12 +8,15 @@ from typing import Any, Final
 from kalda.faults import FaultError, FaultPlan
 from kalda.settings.definitions.access import ACL_AUTHORIZERS
 from kalda.simulation import plan as plans
+from kalda.simulation.releases import RELEASES, knows_topic_ids
 
 BROKERS: Final = 3
 CHAOS_SECONDS: Final = 60.0
 CHAOS_SECONDS_MAX: Final = 3600.0
 
 _WORKLOADS_MAX: Final = 3
+_WORKLOADS_WITH_IDS: Final = ("administration",)
+"""Workloads that create topics again under the names of deleted ones."""
 
 
 class ScheduleError(ValueError):
@@ -29,6 +32,8 @@ class Schedule:
     settings: Mapping[str, str]
     plan: FaultPlan
     seconds: float = CHAOS_SECONDS
+    foreign: str | None = None
+    """The release of Apache Kafka whose model some brokers are."""
 
     def to_yaml(self) -> str:
         """Return a document from which `read_schedule` makes an equal schedule."""
@@ -41,6 +46,8 @@ class Schedule:
             "settings": dict(self.settings),
             "faults": [plans.text(fault) for fault in self.plan.faults],
         }
+        if self.foreign is not None:
+            document["foreign"] = self.foreign
         dumped: str = yaml.safe_dump(document, sort_keys=False)
         return dumped
 
@@ -62,6 +69,8 @@ def draw(
     workload_names: Sequence[str],
     seconds: float = CHAOS_SECONDS,
     plan: FaultPlan | None = None,
+    *,
+    is_mixed: bool = False,
 ) -> Schedule:
     """Draw a schedule.
 
@@ -70,8 +79,14 @@ def draw(
         workload_names: Those to choose from.
         seconds: How long faults happen.
         plan: Takes the place of the drawn plan.
+        is_mixed: Whether some brokers are models of Apache Kafka's.
     """
     # Each part has a source of its own: a seed keeps its faults when a workload is added.
+    random = SeededRandom(f"{seed}/foreign")
+    foreign = random.choice(RELEASES) if is_mixed else None
+    if foreign is not None and not knows_topic_ids(foreign):
+        # Without ids, a topic and another one created later under its name look the same.
+        workload_names = [name for name in workload_names if name not in _WORKLOADS_WITH_IDS]
     random = SeededRandom(f"{seed}/workloads")
     count = random.randrange(1, min(_WORKLOADS_MAX, len(workload_names)) + 1)
     chosen = tuple(sorted(random.sample(list(workload_names), count)))
@@ -100,15 +115,17 @@ def draw(
         # Everyone in a simulation is anonymous; what others may do is changed and looked at.
         settings["authorizer.class.name"] = ACL_AUTHORIZERS[0]
         settings["super.users"] = "User:ANONYMOUS"
+    if foreign is not None and random.random() < 0.5:
+        settings["kalda.controller.eligible"] = "true"
     if plan is None:
         random = SeededRandom(f"{seed}/plan")
         gap = random.choice([2.0, 4.0, 9.0])
         further = plans.further_faults(SeededRandom(f"{seed}/further"), BROKERS, seconds)
         plan = plans.merged(plans.random_plan(random, BROKERS, seconds, gap), further)
-    return Schedule(seed, chosen, settings, plan, seconds)
+    return Schedule(seed, chosen, settings, plan, seconds, foreign)
 
 
-_KEYS: Final = ("seed", "seconds", "workloads", "settings", "faults")
+_KEYS: Final = ("seed", "seconds", "workloads", "settings", "faults", "foreign")
 
 
 def read_schedule(
@@ -155,6 +172,7 @@ def read_schedule(
         _settings(document.get("settings", drawn.settings)),
         plan,
         drawn.seconds,
+        _foreign(document.get("foreign")),
     )
 
 
@@ -175,6 +193,12 @@ def _settings(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ScheduleError(f"settings must be a mapping of names to values, found {value!r}")
     return {str(name): str(each) for name, each in value.items()}
+
+
+def _foreign(value: object) -> str | None:
+    if value is not None and value not in RELEASES:
+        raise ScheduleError(f"foreign must be one of {', '.join(RELEASES)}, not {value!r}")
+    return None if value is None else str(value)
 
 
 def _number(name: str, value: object, least: float, most: float) -> float:

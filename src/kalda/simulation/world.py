@@ -32,6 +32,16 @@ class World:
         return self.cluster.scheduler.now
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether some brokers are models of Apache Kafka's, without features and KIP-848."""
+        return self.cluster.foreign is not None
+
+    @property
+    def knows_topic_ids(self) -> bool:
+        """Whether all brokers know topic ids, and what else came later."""
+        return self.cluster.knows_topic_ids
+
+    @property
     def bootstrap(self) -> str:
         """The addresses of the brokers."""
         return self.cluster.bootstrap

@@ -42,6 +42,9 @@ _SESSION_TIMEOUT_MS: Final = 3_000
 """With Kafka's 18 seconds, each test that kills a broker would wait that long. The members share one
 interpreter, so with much less a session could expire while its thread waits to run."""
 
+_CONNECTION_TIMEOUT_MS: Final = 30_000
+"""How long a broker that starts may wait for its first session: its thread hardly runs on a busy machine."""
+
 _POLL_SECONDS: Final = 0.01
 
 
@@ -564,6 +567,7 @@ class Cluster(ClientConfigs):
             "log.dirs": ",".join(map(str, self.log_directories_of(broker_id))),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
+            "zookeeper.connection.timeout.ms": str(_CONNECTION_TIMEOUT_MS),
             # A broker that polls would hold the interpreter that the test and the other brokers need.
             "kalda.busy.poll.us": "0",
             **small_cluster_settings(self._brokers),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
-from kalda.faults.model import COORDINATOR
+from kalda.faults.model import CLIENTS, COORDINATOR
 from kalda.net.client.client_errors import ClientError
 from kalda.testing.cluster_threads import ClusterError
 from kalda.testing.process import KaldaProcessError
@@ -105,6 +105,9 @@ class PlannedFaults:
             if fault.effect.is_simulated_only:
                 text = str(FaultPlan((fault,)))
                 raise FaultError(f"{text}: only `kalda simulate` has the fault {fault.effect.value}")
+        for link in plan.link_faults:
+            if link.is_simulated_only:
+                raise FaultError(f"{FaultPlan((link,))}: only `kalda simulate` has links of {CLIENTS}")
 
     def _begin_requests(self, plan: FaultPlan) -> None:
         raise NotImplementedError

@@ -48,6 +48,7 @@ def test_plan_is_in_force_from_the_start_and_replaced_at_run_time(process: Kalda
     [
         ("produc:drop", "the target 'produc' is no API"),
         ("broker:power@0", "broker:power@0: only `kalda simulate` has the fault broker:power"),
+        ("link:cut@clients-0", "link:cut@clients-0: only `kalda simulate` has links of clients"),
         ("broker:kill@coordinator", "a broker is not the coordination server"),
         ("session:expire@0", "the coordination server is in the broker's own process"),
         ("link:cut@0-coordinator", "the coordination server is in the broker's own process"),

@@ -315,6 +315,8 @@ def test_plan_is_replaced_and_a_wrong_one_changes_nothing(cluster: Cluster) -> N
         cluster.apply_faults("produc:drop")
     with pytest.raises(FaultError, match="only `kalda simulate` has the fault"):
         cluster.apply_faults("broker:power@0")
+    with pytest.raises(FaultError, match="only `kalda simulate` has links of clients"):
+        cluster.apply_faults("link:cut@clients-0")
     assert [0] == cluster.faults_applied()
     cluster.apply_faults("fetch:drop*1")
     with Wire(cluster) as wire:

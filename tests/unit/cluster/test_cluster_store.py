@@ -155,6 +155,20 @@ async def test_assignment_is_replaced_only_if_nobody_else_did() -> None:
         await cluster.set_assignment(grown)
 
 
+async def test_kafka_finds_no_block_of_producer_ids_instead_of_an_empty_one() -> None:
+    """Kafka's controller takes null for "no block yet", and fails on empty data for ever."""
+    zookeeper = InMemoryZooKeeper()
+    session = await zookeeper.connect()
+    await session.create(paths.PRODUCER_ID_BLOCK)  # as an earlier release left it
+    await zookeeper.cluster()
+    node = zookeeper.server.server.tree.nodes[paths.PRODUCER_ID_BLOCK]
+    assert node.data is None
+    before = zookeeper.server.server.tree.last_zxid
+    cluster = await zookeeper.cluster()
+    assert before + 1 == zookeeper.server.server.tree.last_zxid, "only a session was opened"
+    assert 0 == (await cluster.allocate_producer_ids(1)).first
+
+
 async def test_producer_id_blocks_never_overlap() -> None:
     """Two producers with one id would take each other for duplicates."""
     zookeeper = InMemoryZooKeeper()

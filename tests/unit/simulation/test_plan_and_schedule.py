@@ -6,6 +6,7 @@ import pytest
 
 from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
 from kalda.simulation import plan as plans
+from kalda.simulation.releases import RELEASES
 from kalda.simulation.schedule import BROKERS, Schedule, ScheduleError, draw, read_schedule
 
 WORKLOADS = ("produce", "transactions", "groups")
@@ -82,6 +83,21 @@ def test_a_schedule_is_read_back_from_its_text(seed: int) -> None:
     assert schedule == read_schedule(schedule.to_yaml(), WORKLOADS)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_mixed_schedule_is_read_back_from_its_text(seed: int) -> None:
+    schedule = draw(seed, WORKLOADS, is_mixed=True)
+
+    assert schedule.foreign in RELEASES
+    assert schedule == read_schedule(schedule.to_yaml(), WORKLOADS)
+
+
+def test_brokers_without_topic_ids_have_no_topics_created_again() -> None:
+    drawn = [draw(seed, (*WORKLOADS, "administration"), is_mixed=True) for seed in range(60)]
+
+    assert {"3.9"} == {each.foreign for each in drawn if "administration" in each.workloads}
+    assert set(RELEASES) == {each.foreign for each in drawn}
+
+
 def test_what_a_text_leaves_out_is_drawn_from_the_seed() -> None:
     drawn = draw(5, WORKLOADS, 20.0, FaultPlan.parse("broker:kill@1,after=3s,for=2s"))
 
@@ -94,7 +110,8 @@ def test_what_a_text_leaves_out_is_drawn_from_the_seed() -> None:
     ("text", "problem"),
     [
         ("[", "it is no YAML"),
-        ("[]", "it is a mapping with seed, seconds, workloads, settings, faults, found list"),
+        ("foreign: 1.0", "foreign must be one of 2.7, 3.9, not 1.0"),
+        ("[]", "it is a mapping with seed, seconds, workloads, settings, faults, foreign, found list"),
         ("faulty: []", "'faulty' is not allowed; the keys are seed"),
         ("faults: [broker:kil@1]", "fault 1: .* there is no broker:kil"),
         ("seed: -1", "seed must be a number from 0 to .*, not -1"),

@@ -10,7 +10,7 @@ from typing import Final
 from kalda.broker.process.faulty_disk import FaultyFileSystem
 from kalda.broker.process.faulty_links import OwnLinks
 from kalda.faults import BrokerEffect, BrokerFault, LinkFault
-from kalda.faults.model import COORDINATOR
+from kalda.faults.model import CLIENTS, COORDINATOR
 from kalda.runtime.background import Background
 from kalda.runtime.clock import OffsetClock
 from kalda.runtime.runtime import Runtime
@@ -47,6 +47,8 @@ class FaultyMachine:
     def refusal(self, fault: BrokerFault | LinkFault) -> str | None:
         """Return why this machine cannot have a fault; None if it can."""
         if isinstance(fault, LinkFault):
+            if fault.is_simulated_only:
+                return f"only `kalda simulate` has links of {CLIENTS}"
             concerns_session = COORDINATOR in (fault.one, fault.other)
         elif fault.effect.is_simulated_only:
             return f"only `kalda simulate` has the fault {fault.effect.value}"

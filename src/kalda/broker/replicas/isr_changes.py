@@ -61,7 +61,8 @@ class IsrChanges:
     """Queues and writes the changes of one broker."""
 
     def __init__(self, store: IsrStore, clock: Clock, random: Random) -> None:
-        self._store: Final = store
+        self.store = store
+        """Where changes are written; a model of other brokers replaces it."""
         self._clock: Final = clock
         self._backoff: Final = ExponentialBackoff(*BACKOFF_MS, random.uniform)
         self._queue: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
@@ -117,9 +118,7 @@ class IsrChanges:
             return True
         results: list[IsrOutcome]
         try:
-            results = await self._store.write(
-                [(change.topic_partition, change.wanted) for _, change in batch]
-            )
+            results = await self.store.write([(change.topic_partition, change.wanted) for _, change in batch])
         except ZooKeeperError as error:
             results = [error] * len(batch)
         errors: list[ZooKeeperError] = []
@@ -204,7 +203,7 @@ class IsrChanges:
                 partition.topic_partition: partition
                 for partition in partitions[start : start + CHANGES_PER_WRITE]
             }
-            states = await self._store.states(some)
+            states = await self.store.states(some)
             for name, state in states.items():
                 if some[name].is_leader:
                     settle_newer_state(outcomes, some[name], state)
@@ -223,7 +222,7 @@ class IsrChanges:
         self._unannounced.clear()
         self._is_urgent = False
         try:
-            await self._store.announce(partitions)
+            await self.store.announce(partitions)
         except ZooKeeperError as error:
             self._unannounced.update(partitions)
             logger.warning(

@@ -196,13 +196,18 @@ class MissingRecords:
         if missing.is_given_up:
             return
         missing.is_given_up = True
+        if verdict is Verdict.IMPATIENT:
+            seconds = f"{PATIENCE_SECONDS:.0f} s"
+            others = f"not all other replicas answered within {seconds} (they are asked again later)"
+        elif search.is_refused():
+            others = "what the other replicas have there does not continue the records here"
+        else:
+            others = "at all other replicas"
         logger.error(
             "%s: offsets %s are lost here and %s; readers skip them",
             search.partition.topic_partition,
             ", ".join(map(str, missing.ranges)),
-            f"not all other replicas answered within {PATIENCE_SECONDS:.0f} s (they are asked again later)"
-            if verdict is Verdict.IMPATIENT
-            else "at all other replicas",
+            others,
         )
         self._settle(search)
 
@@ -304,7 +309,7 @@ class MissingRecords:
                 search.note(broker_id, filler.next_offset, Answer.UNFIT)
                 return None
             if resume is not None or filler.next_offset == before:
-                search.note(broker_id, filler.next_offset, Answer.UNFIT)
+                search.note(broker_id, filler.next_offset, Answer.BEHIND)
                 return resume
             if filler.is_due:
                 await self._install(filler)

@@ -60,13 +60,14 @@ class Answer(Enum):
 
     RECORDS = "it sent records"
     LACKS = "it does not have the record and cannot get it"
+    BEHIND = "what it sent begins behind the record"
     UNFIT = "what it sent does not continue the records here"
     SEARCHES = "it does not have the record and searches for it itself"
     NOTHING_YET = "it has nothing below its high watermark there"
     ERROR = "it cannot answer now"
 
 
-_LACKING: Final = (Answer.LACKS, Answer.UNFIT)
+_LACKING: Final = (Answer.LACKS, Answer.BEHIND, Answer.UNFIT)
 
 
 def answer_of(data: PartitionData) -> Answer:
@@ -138,6 +139,11 @@ class GapSearch:
     def note_disk_error(self) -> None:
         """Note that the local disk refused records: the search continues, since replicas have them."""
         self._has_disk_error = True
+
+    def is_refused(self) -> bool:
+        """Return whether a replica has records at what is missing, which do not continue the records here."""
+        firsts = {each.first for each in self.partition.log.missing.ranges}
+        return any(answer is Answer.UNFIT and first in firsts for (_, first), answer in self._answers.items())
 
     def judge(self, now: float) -> Verdict:
         """Return the verdict on a round, and set when the next one is due."""

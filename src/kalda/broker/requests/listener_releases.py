@@ -26,6 +26,8 @@ class ListenerReleases:
         """`releases` are known ones, by the listener's name."""
         self._releases = releases
         self._brokers: Final[WeakSet[Connection]] = WeakSet()
+        self.restricts_brokers = False
+        """Whether brokers are answered as clients are: in a model of a broker of that release."""
 
     def update(self, releases: Mapping[str, str]) -> None:
         """Replace the releases, as when listeners were added."""
@@ -38,7 +40,7 @@ class ListenerReleases:
 
     def add_broker(self, connection: Connection) -> None:
         """Note that the peer is a broker of this cluster, which is answered as Kalda does."""
-        if self._releases:
+        if self._releases and not self.restricts_brokers:
             self._brokers.add(connection)
 
     def guarded(self, handle: FrameHandler) -> FrameHandler:

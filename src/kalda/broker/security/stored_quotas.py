@@ -38,9 +38,15 @@ class StoredQuotas:
         """
 
         def change(settings: dict[str, str]) -> dict[str, str]:
-            kept = {name: text for name, text in settings.items() if name not in changes}
+            kept = {name: text for name, text in {**former, **settings}.items() if name not in changes}
             return kept | {name: text for name, text in changes.items() if text is not None}
 
+        former: Mapping[str, str] = {}
+        if entity.former_location is not None and (
+            former := await self._cluster.config(*entity.former_location)
+        ):
+            # Before the new place is written: what brokers are notified of last is in force.
+            await self._cluster.set_config(*entity.former_location, {})
         entity_type, name = entity.location
         changed = await self._cluster.update_config(entity_type, name, change)
         self._store.set_entity(entity_type, name, changed)

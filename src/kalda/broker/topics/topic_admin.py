@@ -119,6 +119,8 @@ class TopicAdmin:
         self._clock: Final = clock
         self._complete_deletions: Final = complete_deletions
         self._random: Final = random
+        self.new_topic_id: Callable[[], UUID] = partial(random_uuid, random)
+        """Draws the id of a topic; a model of other brokers replaces it."""
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
         """Changes the settings of topics and brokers."""
         self._being_auto_created: Final[set[str]] = set()
@@ -408,7 +410,7 @@ class TopicAdmin:
                     number: ReplicaAssignment(brokers) for number, brokers in topic.assignment.items()
                 },
                 config=topic.config,
-                topic_id=random_uuid(self._random),
+                topic_id=self.new_topic_id(),
             )
             for topic in planned
         ]

@@ -16,7 +16,8 @@ class ProducerIds:
 
     def __init__(self, broker_id: int, cluster: ClusterStore) -> None:
         self._broker_id: Final = broker_id
-        self._cluster: Final = cluster
+        self.cluster = cluster
+        """Gives the blocks; a model of other brokers replaces it."""
         self._next = 0
         self._last = -1
         # Held by the one request that allocates a block; other requests wait and share the block.
@@ -36,7 +37,7 @@ class ProducerIds:
         Raises:
             ZooKeeperError: ZooKeeper did not answer.
         """
-        return await self._cluster.allocate_producer_ids(broker_id)
+        return await self.cluster.allocate_producer_ids(broker_id)
 
     async def take(self) -> int:
         """Return an unused id; allocate a block if the present one is used up.
@@ -47,7 +48,7 @@ class ProducerIds:
         async with self._refill:
             producer_id = self.take_nowait()
             if producer_id is None:
-                block = await self._cluster.allocate_producer_ids(self._broker_id)
+                block = await self.cluster.allocate_producer_ids(self._broker_id)
                 self._next, self._last = block.first, block.last
                 producer_id = self.take_nowait()
         assert producer_id is not None, "a block holds at least one id"

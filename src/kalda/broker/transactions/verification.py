@@ -148,7 +148,10 @@ class TransactionVerification:
 
     async def _request(self, connection: PeerConnection, questions: list[Question]) -> None:
         if connection.version_of(ApiKey.ADD_PARTITIONS_TO_TXN) < BATCHED_FROM:
-            raise ConnectionError("the coordinator's broker does not serve AddPartitionsToTxn 4")
+            # A broker of Apache Kafka before 3.5. As there, its transactions go unverified.
+            for question in questions:
+                question.give_all(ErrorCode.NETWORK_EXCEPTION if question.adds else ErrorCode.NONE)
+            return
         # A request may contain a transactional id only once.
         rounds: list[dict[str, Question]] = []
         for question in questions:

@@ -55,6 +55,8 @@ logger: Final = logging.getLogger(__name__)
 _RETRY_S: Final = 1.0
 _POLL_S: Final = 0.05
 _LOOK_S: Final = 30.0
+_NOT_HELD_S: Final = 3.0
+"""For how long records may go on to arrive, such as markers of transactions that end, behind a new fence."""
 _LISTED: Final = 5
 _PERMANENT: Final = (DifferenceError, MirrorError, ClientConfigError, UnsupportedApiError, JournalError)
 
@@ -396,7 +398,7 @@ class Cutover:
             if now != ends:
                 moved = sorted(str(each) for each, end in now.items() if end != ends.get(each))
                 ends, still_since = now, self._monotonic()
-                if still_since - began > max(5.0, 5 * self._options.still_s):
+                if still_since - began > max(_NOT_HELD_S, 3 * self._options.still_s):
                     raise _NotHeldError(
                         f"records still arrive in {', '.join(moved[:_LISTED])}: writers are not held by "
                         f"{'quotas' if journal.fence.quotas else 'ACLs, which super users pass'}"

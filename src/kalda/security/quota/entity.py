@@ -1,7 +1,8 @@
 """Defines what a quota is set for: a user, a client id, both, or an address; each may be the default.
 
 The names in an entity are those in paths of ZooKeeper, percent-encoded. A default is ``<default>`` there,
-which no encoded name equals.
+which no encoded name equals. The colons of an address are not encoded: Apache Kafka resolves what is there,
+and does not start if it cannot.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ USERS: Final = "users"
 CLIENTS: Final = "clients"
 IPS: Final = "ips"
 """The types of entities in ZooKeeper, below ``/config``."""
+
+_COLON: Final = "%3A"
 
 
 CLIENT_ID_LENGTH_MAX: Final = 255
@@ -56,7 +59,7 @@ class QuotaEntity(NamedTuple):
                 )
         if IP in names and len(names) > 1:
             raise ValueError(f"Invalid quota entity combination: {', '.join(names)}; {IP} stands alone")
-        parts = {entity_type: _path_name(name) for entity_type, name in names.items()}
+        parts = {entity_type: _path_name(entity_type, name) for entity_type, name in names.items()}
         return cls(parts.get(USER), parts.get(CLIENT_ID), parts.get(IP))
 
     @classmethod
@@ -67,7 +70,7 @@ class QuotaEntity(NamedTuple):
             return cls(user=user, client_id=client_id if separator else None)
         if entity_type == CLIENTS:
             return cls(client_id=entity_name)
-        return cls(ip=entity_name) if entity_type == IPS else None
+        return cls(ip=entity_name.replace(_COLON, ":")) if entity_type == IPS else None
 
     @property
     def location(self) -> tuple[str, str]:
@@ -78,6 +81,11 @@ class QuotaEntity(NamedTuple):
             return CLIENTS, self.client_id
         assert self.ip is not None, "an entity names something"
         return IPS, self.ip
+
+    @property
+    def former_location(self) -> tuple[str, str] | None:
+        """Where the first releases stored the settings of an address with colons."""
+        return None if self.ip is None or ":" not in self.ip else (IPS, self.ip.replace(":", _COLON))
 
     @property
     def names(self) -> dict[str, str | None]:
@@ -94,5 +102,8 @@ class QuotaEntity(NamedTuple):
         return ", ".join(f"default {kind}" if name is None else f'{kind} "{name}"' for kind, name in named)
 
 
-def _path_name(name: str | None) -> str:
-    return DEFAULT if name is None else sanitize(name)
+def _path_name(entity_type: str, name: str | None) -> str:
+    if name is None:
+        return DEFAULT
+    encoded = sanitize(name)
+    return encoded.replace(_COLON, ":") if entity_type == IP else encoded

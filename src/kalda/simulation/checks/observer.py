@@ -40,6 +40,7 @@ class Observer:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
+        self._are_topics_named_by_id: Final = cluster.knows_topic_ids
         self._leaders: Final[dict[tuple[_Incarnation, int], int]] = {}
         self._watermarks: Final[dict[tuple[_Incarnation, int, int], int]] = {}
         """By epoch and start of the broker: one that restarts as leader has that of its last checkpoint, and
@@ -66,7 +67,7 @@ class Observer:
         """Compare all replicas with what was seen below high watermarks; the cluster must be at rest."""
         ends: dict[_Incarnation, set[tuple[int, int]]] = {}
         for broker_id, partition in self._partitions():
-            name = _incarnation(partition)
+            name = self._incarnation(partition)
             log = partition.log
             ends.setdefault(name, set()).add((log.log_end_offset, log.high_watermark))
             if log.config.is_compacted:
@@ -96,11 +97,11 @@ class Observer:
         led: set[_Incarnation] = set()
         hosted: set[_Incarnation] = set()
         for _, partition in self._partitions():
-            hosted.add(_incarnation(partition))
+            hosted.add(self._incarnation(partition))
             if partition.is_offline or partition.log.missing.is_withheld:
                 return False
             if partition.is_leader:
-                led.add(_incarnation(partition))
+                led.add(self._incarnation(partition))
                 if set(partition.isr) != set(partition.replicas):
                     return False
                 if partition.log.high_watermark != partition.log.log_end_offset:
@@ -130,13 +131,18 @@ class Observer:
             for partition in list(partitions.values()):
                 yield broker_id, partition
 
+    def _incarnation(self, partition: Partition) -> _Incarnation:
+        # Where some brokers know no topic ids, no topic is created again under its name.
+        topic_id = partition.topic_id.int if self._are_topics_named_by_id else 0
+        return _Incarnation(partition.topic_partition, topic_id)
+
     def _look_at(self, broker_id: int, partition: Partition) -> None:
         epoch, watermark = partition.leader_epoch, partition.log.high_watermark
         now = (partition.topic_id, epoch, watermark)
         if self._last.get(partition) == now:
             return
         self._last[partition] = now
-        name = _incarnation(partition)
+        name = self._incarnation(partition)
         leader = self._leaders.get((name, epoch))
         if leader is None:
             self._leaders[name, epoch] = broker_id
@@ -155,7 +161,7 @@ class Observer:
         self._watermarks[key] = watermark
 
     def _remember(self, partition: Partition) -> None:
-        name, log = _incarnation(partition), partition.log
+        name, log = self._incarnation(partition), partition.log
         if log.config.is_compacted:
             return
         start = max(self._read_to.get(name, 0), log.log_start_offset)
@@ -169,10 +175,6 @@ class Observer:
                     f"{name}: at {base_offset} was {known[base_offset]}, is {seen} on {partition}",
                 )
         self._read_to[name] = log.high_watermark
-
-
-def _incarnation(partition: Partition) -> _Incarnation:
-    return _Incarnation(partition.topic_partition, partition.topic_id.int)
 
 
 def _batches(log: UnifiedLog, start: int, end: int) -> dict[int, tuple[int, int]]:

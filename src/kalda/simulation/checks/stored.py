@@ -15,7 +15,7 @@ from typing import Final
 from kalda.broker.replicas.partition import Partition
 from kalda.cluster import paths
 from kalda.cluster.schema import PartitionState, SchemaError, decode_partition_state, decode_topic
-from kalda.common.types import TopicPartition
+from kalda.common.types import TopicPartition, is_other_topic
 from kalda.simulation.checks.transactions import OpenTransactions
 from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
 from kalda.simulation.history import History
@@ -33,7 +33,7 @@ class StoredState:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._committed: Final[dict[tuple[int, int], tuple[int, int, int, int]]] = {}
+        self._committed: Final[dict[tuple[TopicPartition, int], tuple[int, int, int, int]]] = {}
         """Leader, version of the znode, count of in-sync replicas and high watermark at the last look."""
         self._down_since: Final[dict[int, float]] = {}
         """When each broker's process was seen as ended, while the coordination server ran all the time."""
@@ -94,7 +94,7 @@ class StoredState:
         name, log = partition.topic_partition, partition.log
         wanted = min(log.config.min_insync_replicas, len(partition.replicas))
         now = (broker_id, partition.partition_epoch, len(partition.isr), log.high_watermark)
-        key = (partition.topic_id.int, name.partition)
+        key = (name, partition.topic_id.int)
         before = self._committed.get(key)
         self._committed[key] = now
         # In one version of the znode, so that the replicas were the same all the time.
@@ -117,7 +117,7 @@ class StoredState:
             if broker_id == leader_id:
                 continue
             replica = hosted.get(broker_id, _NONE).get(name)
-            if replica is None or replica.topic_id != partition.topic_id or replica.is_offline:
+            if replica is None or is_other_topic(replica.topic_id, partition.topic_id) or replica.is_offline:
                 continue
             # A leader that was replaced does not know yet who is in sync.
             if replica.leader_epoch != partition.leader_epoch or replica.log.log_end_offset >= committed:
@@ -153,6 +153,6 @@ def _is_same_topic(tree: DataTree, partition: Partition) -> bool:
     if node is None:
         return False
     try:
-        return decode_topic(topic, node.data or b"").topic_id == partition.topic_id
+        return not is_other_topic(decode_topic(topic, node.data or b"").topic_id, partition.topic_id)
     except SchemaError:
         return False

@@ -31,7 +31,8 @@ class Billing:
     def __init__(self, world: World) -> None:
         self._world: Final = world
         self._feeder: Final = Feeder(world, INPUT, _PARTITIONS, 1.0)
-        self._protocol: Final[GroupProtocol] = world.random("billing").choice(("classic", "consumer"))
+        protocols: list[GroupProtocol] = ["classic"] if world.is_mixed else ["classic", "consumer"]
+        self._protocol: Final[GroupProtocol] = world.random("billing").choice(protocols)
         self._runs = 0
         self._is_draining = False
 

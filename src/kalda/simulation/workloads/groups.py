@@ -47,7 +47,8 @@ class Readers:
 
     def __init__(self, world: World) -> None:
         self._world: Final = world
-        self._kind: Final = world.random("readers").choice(list(_KINDS))
+        kinds = [kind for kind in _KINDS if kind != "consumer" or not world.is_mixed]
+        self._kind: Final = world.random("readers").choice(kinds)
         self._feeder: Final = Feeder(world, TOPIC, _PARTITIONS, 0.8)
         self._delivered: Final[set[bytes]] = set()
         self._generations: Final[dict[str, int]] = {}

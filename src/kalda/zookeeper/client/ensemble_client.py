@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from kalda.common.backoff import ExponentialBackoff, Pacer, jittered
 from kalda.net.client.stream import connect_stream
@@ -142,7 +142,7 @@ class EnsembleClient:
         connect: Connect = connect_stream,
         security: ClientSecurity = PLAINTEXT,
         random: Random = SYSTEM_RANDOM,
-    ) -> "EnsembleClient":
+    ) -> Self:
         """Open a session with one of the servers, and create the chroot if it is missing.
 
         `hosts` is the value of `zookeeper.connect`: ``host:port,…[/chroot]``. Without `creates_chroot` a

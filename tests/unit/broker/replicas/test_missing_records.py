@@ -281,6 +281,29 @@ async def test_records_that_do_not_belong_in_the_gap_are_refused_and_asked_of_th
     assert not here.leftovers()
 
 
+async def test_records_that_are_refused_are_not_called_lost_elsewhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An operator would give records up that another replica has."""
+    here = Damaged(damaged(5), whole())
+
+    def change(_: int, data: PartitionData) -> PartitionData:
+        assert isinstance(data.records, bytes)
+        return replace_records(data, of_epoch(data.records, 1))
+
+    here.peers[2].change = change
+    here.lead()
+    caplog.clear()
+    with caplog.at_level(logging.ERROR):
+        assert await here.search() is None
+    (record,) = caplog.records
+    expected = (
+        "orders-0: offsets 5 to 9 are lost here and what the other replicas have there does not continue the "
+        "records here; readers skip them"
+    )
+    assert expected == record.getMessage()
+
+
 async def test_whole_batches_in_front_of_a_bad_one_are_kept() -> None:
     here = Damaged(damaged(5), whole())
 

@@ -40,11 +40,21 @@ def test_any_name_survives_its_way_through_zookeeper(
         ({"user": "a b", "client-id": None}, ("users", "a%20b/clients/<default>")),
         ({"client-id": "app"}, ("clients", "app")),
         ({"ip": "192.0.2.7"}, ("ips", "192.0.2.7")),
+        ({"ip": "::ffff:192.0.2.7"}, ("ips", "::ffff:192.0.2.7")),
         ({"ip": None}, ("ips", "<default>")),
     ],
 )
 def test_paths_are_those_of_kafka(wanted: dict[str, str | None], location: tuple[str, str]) -> None:
     assert location == QuotaEntity.of(wanted).location
+
+
+def test_an_address_is_read_where_the_first_releases_stored_it() -> None:
+    """Apache Kafka does not start beside it, so a change moves it."""
+    entity = QuotaEntity.of({"ip": "::1"})
+    assert ("ips", "%3A%3A1") == entity.former_location
+    assert entity == QuotaEntity.at("ips", "%3A%3A1") == QuotaEntity.at("ips", "::1")
+    assert QuotaEntity.of({"ip": "192.0.2.7"}).former_location is None
+    assert QuotaEntity.of({"user": "a:b"}).former_location is None
 
 
 @pytest.mark.parametrize(
