@@ -113,6 +113,7 @@ def _version_text() -> str:
     is_eager=True,
     expose_value=False,
     callback=_print_version,
+    hidden=True,  # `kalda version` is in the list, which fits two screens.
     help="Print the version.",
 )
 @_log_options

@@ -12,6 +12,7 @@ from typing import Final
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.layout import ATTEMPTS_MAX
 from kalda.cluster.schema import TopicAssignment
+from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.zookeeper.errors import ConnectionLossError, SessionExpiredError
 
@@ -79,4 +80,4 @@ async def _read_topics(
             if attempt == ATTEMPTS_MAX:
                 raise
             attempt += 1
-            await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(jittered(_RETRY_SECONDS, store.random))

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from kalda.clients.errors import ClientConfigError, ClientError, UnsupportedApiError
 from kalda.clients.values import OffsetAndMetadata
+from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.pipelines.cutover import fence as fences
 from kalda.pipelines.cutover import groups as group_offsets
@@ -49,6 +50,7 @@ from kalda.pipelines.mirror.mirror import Mirror, MirrorFencedError
 from kalda.pipelines.mirror.offset_syncs import OffsetSyncs, Run
 from kalda.pipelines.mirror.policy import MirrorError, check_clusters
 from kalda.records.errors import RecordsError
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 logger: Final = logging.getLogger(__name__)
 
@@ -259,10 +261,11 @@ class Cutover:
             return False
         if not is_repeated:
             self._say(f"{journal.flow}: {journal.phase}: trying again: {error}")
+        pause = jittered(_RETRY_S, SYSTEM_RANDOM)
         if journal.phase is Phase.RELEASE:
-            time.sleep(_RETRY_S)
+            time.sleep(pause)
         else:
-            self._stop.wait(_RETRY_S)
+            self._stop.wait(pause)
         return True
 
     def _write(self, journal: Journal) -> None:

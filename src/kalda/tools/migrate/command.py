@@ -16,7 +16,7 @@ from kalda.command.zookeeper_security import zookeeper_security_option
 from kalda.tools.migrate.roll_commands import COMMANDS
 from kalda.tools.migrate.verdicts import EXIT_CODES, Level, Verdict, merged, worst
 
-migrate = noun("Replace the brokers of an Apache Kafka cluster in ZooKeeper mode, and go back.")
+migrate = noun("Replace the brokers of a Kafka cluster, and go back.")
 
 for _command in COMMANDS:
     migrate.add_command(_command)

@@ -55,8 +55,20 @@ _KALDA_UNIT: Final = "kalda.service"
 @click.option("--start-kafka", metavar="COMMAND", help="Default: systemctl start of this unit.")
 @click.option("--stop-kalda", metavar="COMMAND", help="Default: systemctl stop of the unit --kalda-unit.")
 @click.option("--start-kalda", metavar="COMMAND", help="Default: systemctl start of this unit.")
-@click.option("--kafka-unit", default=_KAFKA_UNIT, show_default=True, metavar="UNIT")
-@click.option("--kalda-unit", default=_KALDA_UNIT, show_default=True, metavar="UNIT")
+@click.option(
+    "--kafka-unit",
+    default=_KAFKA_UNIT,
+    show_default=True,
+    metavar="UNIT",
+    help="The unit of systemd that runs Apache Kafka.",
+)
+@click.option(
+    "--kalda-unit",
+    default=_KALDA_UNIT,
+    show_default=True,
+    metavar="UNIT",
+    help="The unit of systemd that runs Kalda.",
+)
 @click.option(
     "--via",
     metavar="TEMPLATE",

@@ -298,6 +298,21 @@ def test_a_leader_that_ends_before_ours_cuts_us_there_even_without_epochs() -> N
     assert [(0, 2)] == follower.asked()
 
 
+def test_a_log_without_epochs_is_fetched_again_after_errors() -> None:
+    """Its bounds are looked up before each attempt, and they never change."""
+    follower = Follower()
+    follower.replica().log.append_as_follower(at(0, b"a", b"b", epoch=-1))
+    state = follower.follow()
+    follower.core.on_bounds(state, LeaderOffsets(0, 9), 0.0)
+    assert [(0, 2)] == follower.asked()
+    follower.answer(fetched(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    follower.clock.advance(1)
+    assert follower.request() is None
+    assert [state] == follower.core.resolving
+    follower.core.on_bounds(state, LeaderOffsets(0, 9), follower.clock.monotonic())
+    assert [(0, 2)] == follower.asked()
+
+
 def test_bounds_that_come_after_the_tenure_change_nothing() -> None:
     follower = Follower()
     log = follower.replica().log

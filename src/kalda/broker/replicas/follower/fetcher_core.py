@@ -91,7 +91,7 @@ class FetcherCore:
         """Bytes of records that were appended from this leader."""
         self._quota: Final = quota
         self._backoff_seconds: Final = backoff_seconds
-        self._resolving: Final[dict[FetchState, None]] = {}
+        self._resolving: Final[dict[FetchState, bool]] = {}
         self._throttled: Final[dict[FetchState, None]] = {}
         # (when, sequence, state); an entry whose state changed meanwhile is skipped when it is due.
         self._retries: Final[list[tuple[float, int, FetchState]]] = []
@@ -247,7 +247,7 @@ class FetcherCore:
             self._fail(state, str(error), now, is_disk=True)
             return
         is_changed = before != (log.log_end_offset, log.leader_epochs.latest_epoch)
-        if is_changed or state.failures == 0:
+        if is_changed or state.failures == 0 or not self._resolving[state]:
             state.failures += not is_changed
             if is_changed and self._is_set_back(state, now):
                 return
@@ -336,7 +336,7 @@ class FetcherCore:
     def _on_error(self, state: FetchState, error_code: int, now: float) -> None:
         code = ErrorCode.of(error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and state.status is FetchStatus.FETCHING:
-            self._resolve(state)
+            self._resolve(state, is_refused=True)
         elif code is ErrorCode.FENCED_LEADER_EPOCH:
             # The leader has a newer epoch. The controller sends it to this broker as well after an election.
             logger.debug(
@@ -385,7 +385,7 @@ class FetcherCore:
         log = state.partition.log
         if state.last_fetched_epoch < 0 and log.log_end_offset > log.log_start_offset:
             # The records have no epoch to compare, so only the leader's bounds are left.
-            self._resolve(state)
+            self._resolve(state, is_refused=False)
         else:
             self._fetch(state)
 
@@ -393,9 +393,9 @@ class FetcherCore:
         state.status = FetchStatus.FETCHING
         self.session.add(state)
 
-    def _resolve(self, state: FetchState) -> None:
+    def _resolve(self, state: FetchState, *, is_refused: bool) -> None:
         self._leave(state, FetchStatus.RESOLVING)
-        self._resolving[state] = None
+        self._resolving[state] = is_refused
 
     def _delay(self, state: FetchState, now: float) -> None:
         self._schedule(state, FetchStatus.DELAYED, now, self._backoff_seconds)
