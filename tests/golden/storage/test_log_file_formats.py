@@ -155,11 +155,17 @@ def test_leader_epoch_checkpoint() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"0\n", b"-1\n0\n", b"x\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na b c\n", b"\xff\n0\n"],
+    [b"0\n", b"-1\n0\n", b"x\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na b c\n", b"\xff\n0\n"],
 )
 def test_harmed_checkpoints_are_recognised(text: bytes) -> None:
     with pytest.raises(CorruptCheckpointError):
         parse_offset_checkpoint(text)
+
+
+def test_an_empty_checkpoint_is_an_empty_list() -> None:
+    """Apache Kafka leaves such files."""
+    assert {} == parse_offset_checkpoint(b"")
+    assert [] == parse_leader_epochs(b"")
 
 
 def test_partition_metadata() -> None:
