@@ -34,6 +34,17 @@ class Watched(Protocol):
         ...
 
 
+class _Task(asyncio.Task[Any]):
+    """A task whose hash is its number: a task group cancels its tasks in the order of a set."""
+
+    def __init__(self, coro: Any, number: int, **options: Any) -> None:
+        self._number: Final = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SimulatedEventLoop(asyncio.AbstractEventLoop):
     """Runs the callbacks and tasks of one process in virtual time.
 
@@ -51,6 +62,7 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
         self._to_read: Final[dict[int, None]] = {}
         self._to_write: Final[dict[int, None]] = {}
         self._is_woken = False
+        self._tasks_made = 0
         self.is_held = False
         """Whether the process stands still, as after SIGSTOP."""
         self._is_ended = False
@@ -180,7 +192,8 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
 
     @override
     def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":
-        return asyncio.Task(coro, loop=self, **options)
+        self._tasks_made += 1
+        return _Task(coro, self._tasks_made, loop=self, **options)
 
     @override
     def run_in_executor(  # type: ignore[override]

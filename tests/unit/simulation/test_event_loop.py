@@ -62,6 +62,30 @@ def test_timeouts_task_groups_and_events_work() -> None:
     assert 3.0 == _run(main).now
 
 
+def test_a_task_group_cancels_its_tasks_in_the_order_of_their_making() -> None:
+    """Its tasks are a set; hashes of usual tasks are addresses, which differ from process to process."""
+    cancelled: list[int] = []
+
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(number)
+            raise
+
+    async def main() -> None:
+        group = asyncio.TaskGroup()
+        async with group:
+            for number in range(5):
+                group.create_task(wait(number), name=f"wait {number}")
+            await asyncio.sleep(0)
+            for task in group._tasks:
+                task.cancel()
+
+    _run(main)
+    assert [0, 1, 2, 3, 4] == cancelled
+
+
 def test_work_of_an_executor_runs_on_the_loop() -> None:
     async def main() -> None:
         assert 5 == await asyncio.get_running_loop().run_in_executor(None, len, "abcde")
