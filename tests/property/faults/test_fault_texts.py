@@ -21,7 +21,7 @@ from kalda.faults import (
     RequestEffect,
     RequestFault,
 )
-from kalda.faults.model import ALL_APIS, API_GROUPS
+from kalda.faults.model import ALL_APIS, API_GROUPS, CODES
 
 NAMES = st.text(min_size=1).filter(lambda text: text == text.strip() and text.isprintable())
 TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True)
@@ -46,7 +46,7 @@ def request_faults(draw: st.DrawFn) -> Fault:
         code = draw(st.sampled_from([*ErrorCode, *Condition]).filter(lambda each: each != ErrorCode.NONE))
         values["code"] = code
         if isinstance(code, Condition):
-            apis = draw(st.sampled_from([API_GROUPS["txn"], API_GROUPS["any"]]))
+            apis = draw(st.sampled_from([tuple(CODES[code]), API_GROUPS["any"]]))
     elif effect in (RequestEffect.DELAY, RequestEffect.THROTTLE):
         values["milliseconds"] = draw(DURATIONS)
     elif effect is RequestEffect.TRUNCATE:
