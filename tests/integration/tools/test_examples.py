@@ -57,9 +57,12 @@ def test_every_command_is_in_one_section_of_the_list() -> None:
 
 
 def test_the_examples_of_commands_that_need_more_than_a_broker_have_tests_of_their_own() -> None:
-    """Here: servers, `mirror` and `legacy`; those of `pipeline` in `tests/spark`, which need Spark."""
+    """Here: servers, `mirror` and `legacy`; those of `pipeline` in `tests/spark`, which need Spark.
+
+    `migrate` replaces brokers of Apache Kafka, as `tests/compat/test_migrate.py` does.
+    """
     servers = {"start", "broker", "zookeeper", "testing"}
-    assert {*servers, "mirror", "simulate", "legacy", "pipeline"} == set(ELSEWHERE)
+    assert {*servers, "migrate", "mirror", "simulate", "legacy", "pipeline"} == set(ELSEWHERE)
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
@@ -111,19 +114,33 @@ def test_the_examples_of_servers_serve_until_they_are_stopped(tmp_path: Path) ->
 
 def test_the_examples_of_mirrors_run(tmp_path: Path) -> None:
     """All but `run` end by themselves."""
-    with KaldaProcess(tmp_path / "source") as source, KaldaProcess(tmp_path / "target") as target:
-        (tmp_path / "mirror.properties").write_text(
+    lines = [line for line in examples_of("mirror") if not line.startswith("kalda mirror cutover")]
+    _run_mirrors(lines, tmp_path, "DefaultReplicationPolicy")
+
+
+def test_the_examples_of_cut_overs_run(tmp_path: Path) -> None:
+    """In their order: there, and back."""
+    (tmp_path / "users.properties").write_text("alice = a password\n")
+    lines = [line for line in examples_of("mirror") if line.startswith("kalda mirror cutover")]
+    assert lines
+    _run_mirrors(lines, tmp_path, "IdentityReplicationPolicy")
+
+
+def _run_mirrors(lines: list[str], directory: Path, policy: str) -> None:
+    with KaldaProcess(directory / "source") as source, KaldaProcess(directory / "target") as target:
+        (directory / "mirror.properties").write_text(
             f"clusters = source, target\nsource.bootstrap.servers = {source.bootstrap}\n"
             f"target.bootstrap.servers = {target.bootstrap}\nsource->target.enabled = true\n"
             "replication.factor = 1\noffset-syncs.topic.replication.factor = 1\n"
+            f"replication.policy.class = {policy}\n"
         )
         with Producer(bootstrap_servers=source.bootstrap) as producer:
             producer.send("t", b"v")
-        for line in examples_of("mirror"):
+        for line in lines:
             if line.startswith("kalda mirror run"):
-                _stops_when_asked(line, tmp_path, target.bootstrap, "source.t")
+                _stops_when_asked(line, directory, target.bootstrap, "source.t")
                 continue
-            done = run_line(line, tmp_path, {})
+            done = run_line(line, directory, {})
             assert 0 == done.returncode, (line, done.stderr)
 
 
