@@ -246,6 +246,15 @@ def test_grouping(segments: list[tuple[int, int, int]], expected: list[list[int]
     assert expected == [[segment.base_offset for segment in group] for group in groups]
 
 
+def test_no_group_spans_missing_offsets() -> None:
+    """The records that come back are a segment of their own, which must find its place."""
+    empty = SourceSegment(0, 6, 0, 0, 0, 0, is_incomplete=True)
+
+    groups = group_segments([empty, source(6, 12, 20), source(12, 14, 20)], 100, 90)
+
+    assert [[0], [6, 12]] == [[segment.base_offset for segment in group] for group in groups]
+
+
 def test_jobs_and_reports_come_back_as_they_were() -> None:
     """Between two processes everything is a line of JSON, and no line takes long to write."""
     job = CleaningJob(

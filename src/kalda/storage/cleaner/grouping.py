@@ -24,6 +24,8 @@ def group_segments(
         time_index_size += segment.time_index_size
         if (
             groups
+            # What is missing comes back as a segment between the two.
+            and not groups[-1][-1].is_incomplete
             and log_size <= segment_bytes
             and max(offset_index_size, time_index_size) <= segment_index_bytes
             # An empty segment needs no offsets; otherwise one would remain every 2^31 offsets.

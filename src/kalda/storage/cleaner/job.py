@@ -29,6 +29,8 @@ class SourceSegment(NamedTuple):
     offset_index_size: int
     time_index_size: int
     transaction_index_size: int
+    is_incomplete: bool = False
+    """Whether records of it are missing, which other replicas may return."""
 
 
 @dataclass(frozen=True, slots=True)

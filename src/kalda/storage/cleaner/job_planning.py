@@ -12,6 +12,7 @@ from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleaningJob, LastRecord, SourceSegment
 from kalda.storage.cleaner.log_to_clean import LogToClean
 from kalda.storage.log_segment import LogSegment
+from kalda.storage.missing_offsets import MissingOffsets
 
 _PER_STEP: Final = 2_000
 """Producers or segments per turn of the event loop: about a millisecond."""
@@ -22,7 +23,7 @@ async def plan_job(candidate: LogToClean, config: CleanerConfig, now_ms: int) ->
     log = candidate.log
     log_config = log.config
     segments = log.segments
-    sources = await _sources(segments)
+    sources = await _sources(segments, log.missing)
     threads = max(1, config.threads)
     return CleaningJob(
         directory=log.directory,
@@ -42,7 +43,7 @@ async def plan_job(candidate: LogToClean, config: CleanerConfig, now_ms: int) ->
     )
 
 
-async def _sources(segments: tuple[LogSegment, ...]) -> list[SourceSegment]:
+async def _sources(segments: tuple[LogSegment, ...], missing: MissingOffsets) -> list[SourceSegment]:
     """Describe the closed segments."""
     sources = []
     for count, (segment, following) in enumerate(pairwise(segments), 1):
@@ -57,6 +58,7 @@ async def _sources(segments: tuple[LogSegment, ...]) -> list[SourceSegment]:
                 offsets.entries * offsets.entry.size,
                 times.entries * times.entry.size,
                 segment.transaction_index.size,
+                missing.overlaps(segment.base_offset, following.base_offset),
             )
         )
     return sources
