@@ -228,8 +228,8 @@ class MetadataCache:
             if is_other_topic(change.topic_id, topic_id):
                 # The topic was deleted and created again under the same name.
                 partitions.clear()
-            if change.topic_id != ZERO_UUID:
-                topic_id = change.topic_id
+            # Even none, from an old controller: leaders that started since do not know an earlier id.
+            topic_id = change.topic_id
             if invariants.enabled and change.topic_id != ZERO_UUID and change.partition in partitions:
                 _check_epochs(partitions[change.partition], change)
             partitions[change.partition] = change

@@ -87,8 +87,8 @@ class ClassicMember:
         self.state = MemberState.UNJOINED
         self.generation = NO_GENERATION
         self.last_generation = NO_GENERATION
-        """The last one that was joined. It stays when the member is removed from the group, so that the
-        coordinator refuses the offsets of records that were read in it."""
+        """The last one whose assignment this member got. It stays when the member is removed from the group,
+        so that the coordinator refuses the offsets of records that were read in it."""
         self.needs_rejoin = True
         """Whether the next poll joins the group."""
         self.needs_prepare = True
@@ -154,7 +154,6 @@ class ClassicMember:
                 return Next.RETRY
             self.state = MemberState.COMPLETING_REBALANCE
             self.generation = Generation(response.generation_id, response.member_id, response.protocol_name)
-            self.last_generation = self.generation
             return Next.PROCEED
         self.needs_rejoin = True
         if code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -208,6 +207,7 @@ class ClassicMember:
                     f"JoinGroup with {self.generation.protocol_name!r}"
                 )
             self.state = MemberState.STABLE
+            self.last_generation = self.generation
             self.needs_rejoin = False
             self.needs_prepare = True
             self._rejoin_reason = ""

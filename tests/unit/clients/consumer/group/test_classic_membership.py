@@ -292,6 +292,21 @@ def test_heartbeats_whose_connection_is_lost_go_on_after_the_back_off() -> None:
     classic(scenario)
 
 
+def test_a_generation_without_an_assignment_is_not_that_of_records() -> None:
+    """Coordinators may begin a generation again, for other members, when they cannot store an assignment."""
+
+    async def scenario(it: Classic) -> None:
+        await it.join(T0)
+        it.member.request_rejoin("a test")
+        await it.poll()
+        await it.answer_join(generation=2)
+        assert 1 == it.member.metadata().generation_id
+        await it.answer_sync(T0)
+        assert 2 == it.member.metadata().generation_id
+
+    classic(scenario)
+
+
 def test_a_member_that_is_not_polled_leaves_and_joins_with_the_next_poll() -> None:
     async def scenario(it: Classic) -> None:
         await it.join(T0)
