@@ -20,6 +20,7 @@ from kalda.tools.migrate.walk import (
     Offsets,
     Phase,
     Progress,
+    Returned,
     Software,
     Swapped,
 )
@@ -44,6 +45,8 @@ def encode(event: Event) -> dict[str, Any]:
             return {"event": "entered", "broker": broker_id, "phase": phase}
         case Swapped(broker_id):
             return {"event": "swapped", "broker": broker_id}
+        case Returned(broker_id):
+            return {"event": "returned", "broker": broker_id}
         case Doubted(reason):
             return {"event": "doubted", "reason": reason}
         case Ended():
@@ -68,6 +71,8 @@ def decode(document: Mapping[str, Any]) -> Event:
             return Entered(int(document["broker"]), Phase(document["phase"]))
         case "swapped":
             return Swapped(int(document["broker"]))
+        case "returned":
+            return Returned(int(document["broker"]))
         case "doubted":
             return Doubted(str(document["reason"]))
         case "ended":

@@ -275,6 +275,13 @@ def _summary(plan: "Plan", progress: Progress, controller_id: int | None, path: 
         return f"The roll to {progress.target.full_name} has ended."
     left = remaining(plan, progress, controller_id)
     text = ", ".join(map(str, left)) or "none"
+    if progress.current is not None:
+        verb = "run" if progress.target is Software.KALDA else "back"
+        return (
+            f"On the way to {progress.target.full_name}, in the middle of broker "
+            f"{progress.current.broker_id}; brokers that are left after it: {text}. `kalda migrate {verb} "
+            f"{path}` goes on."
+        )
     return f"On the way to {progress.target.full_name}; brokers that are left: {text}."
 
 

@@ -12,6 +12,7 @@ from kalda.tools.migrate.walk import (
     Phase,
     Plan,
     Progress,
+    Returned,
     Run,
     Seen,
     Software,
@@ -37,6 +38,8 @@ def event_text(plan: Plan, target: Software, step: Event | Run | Wait) -> str | 
             return (
                 f"Broker {broker_id} runs {target.full_name}; all replicas are in sync, no offset is lower."
             )
+        case Returned(broker_id):
+            return f"Broker {broker_id} runs {target.other.full_name} again; the roll takes it once more."
         case Doubted():
             return None  # the command ends with it
         case Ended():

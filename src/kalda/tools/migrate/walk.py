@@ -159,6 +159,13 @@ class Swapped:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """A broker that was swapped runs its former software again: its operator went back by hand."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Doubted:
     """The roll stopped, for this reason; the next run goes on from here."""
 
@@ -170,7 +177,7 @@ class Ended:
     """All brokers of the plan have the target's software."""
 
 
-Event: TypeAlias = Began | Measured | Entered | Swapped | Doubted | Ended
+Event: TypeAlias = Began | Measured | Entered | Swapped | Returned | Doubted | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,8 @@ class Progress:
                 return replace(self, current=event)
             case Swapped(broker_id):
                 return replace(self, swapped=(*self.swapped, broker_id), current=None, is_fresh=False)
+            case Returned(broker_id):
+                return replace(self, swapped=tuple(each for each in self.swapped if each != broker_id))
             case Doubted(reason):
                 return replace(self, doubt=reason)
             case Ended():
@@ -295,6 +304,9 @@ def remaining(plan: Plan, progress: Progress, controller_id: int | None) -> list
 
 
 def _between(plan: Plan, progress: Progress, target: Software, seen: Seen, only: frozenset[int]) -> Action:
+    for broker_id in progress.swapped:
+        if seen.brokers.get(broker_id) is target.other:
+            return Record(Returned(broker_id))
     all_left = remaining(plan, progress, seen.controller_id)
     if not all_left:
         return Record(Ended())

@@ -15,6 +15,7 @@ from kalda.tools.migrate.walk import (
     Measured,
     Offsets,
     Phase,
+    Returned,
     Software,
     Swapped,
 )
@@ -25,6 +26,7 @@ EVENTS: list[Event] = [
     Entered(1, Phase.STOP),
     Doubted("why"),
     Swapped(1),
+    Returned(1),
     Ended(),
 ]
 

@@ -21,6 +21,7 @@ from kalda.tools.migrate.walk import (
     Plan,
     Progress,
     Record,
+    Returned,
     Run,
     Seen,
     Software,
@@ -237,8 +238,22 @@ def test_a_broker_that_does_not_say_yet_what_it_is_is_waited_for() -> None:
 
 def test_a_run_for_some_brokers_ends_and_the_roll_does_not() -> None:
     cluster, progress = ModelCluster(), progress_of([Began(KALDA), Swapped(3)])
+    cluster.brokers[3] = KALDA
     action = next_action(PLAN, progress, cluster.seen(), waited_seconds=0, only=frozenset({3}))
     assert Finish() == action
+
+
+def test_a_broker_that_its_operator_took_back_by_hand_is_swapped_again() -> None:
+    cluster, journal = ModelCluster(), list[Event]()
+    for each in events_of(cluster, journal, KALDA):
+        if each == Swapped(2):
+            break
+    cluster.brokers[2] = KAFKA
+    cluster.commands.clear()
+    rest = [*events_of(cluster, journal, KALDA)]
+    assert Returned(2) in rest
+    assert dict.fromkeys((1, 2, 3), KALDA) == cluster.brokers
+    assert "start kalda 2" in cluster.commands
 
 
 def test_a_doubt_is_over_when_the_next_run_begins() -> None:
