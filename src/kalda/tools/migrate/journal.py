@@ -10,6 +10,7 @@ from typing import Any, Final, Self, assert_never
 
 from kalda.command.errors import ToolError
 from kalda.common.types import TopicPartition
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.tools.migrate.walk import (
     Began,
     Doubted,
@@ -120,15 +121,21 @@ class Journal:
             JournalError: another run has it open, or it cannot be written.
         """
         self._path: Final = path
+        # A file of its own: a record lock of the journal would end with the first close of any reader.
+        try:
+            lock = OsFileSystem(is_private=True).lock(f"{path}.lock")
+        except OSError as error:
+            raise JournalError(f"{path}.lock: {error.strerror}") from error
+        if isinstance(lock, int):
+            raise JournalError(
+                f"{path}: another `kalda migrate`, process {lock}, is at work with this journal"
+            )
+        self._lock: Final = lock
         try:
             self._file: Final = path.open("ab")
         except OSError as error:
+            lock.release()
             raise JournalError(f"{path}: {error.strerror}") from error
-        try:
-            os.lockf(self._file.fileno(), os.F_TLOCK, 0)
-        except OSError:
-            self._file.close()
-            raise JournalError(f"{path}: another `kalda migrate` is at work with this journal") from None
         self._cut_torn_line()
 
     def __enter__(self) -> Self:
@@ -138,6 +145,7 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+        self._lock.release()
 
     def append(self, event: Event) -> None:
         """Write an event and return when it is on the disk.

@@ -1,5 +1,6 @@
 """The journal of a roll outlives the process that wrote it, at every byte."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,14 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
 def test_a_journal_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="No such file"):
         Journal(tmp_path / "gone" / "j")
+
+
+def test_no_second_run_opens_a_journal_that_is_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yml.journal"
+    with Journal(path) as journal:
+        journal.append(Began(Software.KALDA))
+        assert [Began(Software.KALDA)] == read_journal(path)
+        with pytest.raises(JournalError, match=f"another `kalda migrate`, process {os.getpid()}, is at work"):
+            Journal(path)
+    with Journal(path):
+        pass
