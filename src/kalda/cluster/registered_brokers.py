@@ -31,11 +31,8 @@ class RegisteredBrokers:
         self._is_due: Final = asyncio.Event()
         self._listeners: Final[list[Callable[[], None]]] = []
         self._brokers: Mapping[int, BrokerInfo] = {}
-
-    @property
-    def has_kafka(self) -> bool:
-        """Whether a broker of Apache Kafka is registered."""
-        return any(not each.is_kalda for each in self._brokers.values())
+        self.has_kafka = False
+        """Whether a broker of Apache Kafka is registered; heartbeats and ends of transactions ask for it."""
 
     def may_be_controller(self, broker_id: int, setting: bool | None) -> bool:
         """Return whether a broker with this ``kalda.controller.eligible`` (None: not set) may be elected.
@@ -85,6 +82,7 @@ class RegisteredBrokers:
         )
         if kafka != known:
             logger.info("registered brokers of Apache Kafka: %s", numbers_text(kafka) if kafka else "none")
+        self.has_kafka = bool(kafka)
         for listener in self._listeners:
             listener()
 
