@@ -13,7 +13,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 unexport PYTHONDONTWRITEBYTECODE
 
 # `docs` is also a directory.
-.PHONY: help docs install install-core lock java kcat demo test test-core test-pure check coverage chaos simulate planted compat format changelog bench bench-kafka clean
+.PHONY: help docs install install-core lock java kcat etcd chromium demo test test-core test-pure check coverage explore chaos simulate planted reverted compat format changelog bench bench-kafka clean
 
 help: ## Print this list.
 	@echo "Targets (those that need .venv set it up themselves):"
@@ -66,6 +66,22 @@ kcat: ## Install kcat with apt if there is none; some client tests use it.
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends kcat >/dev/null; \
 	else echo "kcat was not found: its client tests are skipped; install it, e.g. 'sudo apt-get install kcat'" >&2; fi
 
+# Tests of the etcd engine run Debian's etcd 3.4; without it they are skipped with a message.
+etcd: ## Install etcd with apt if there is none; tests of the etcd engine use it.
+	@if command -v etcd >/dev/null 2>&1 && command -v etcdctl >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "installing etcd with apt (tests of the etcd engine use it)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends etcd-server etcd-client >/dev/null; \
+	else echo "etcd was not found: tests of its engine are skipped; install it, e.g. 'sudo apt-get install etcd-server etcd-client'" >&2; fi
+
+# Tests of the console's pages drive it; without it they are skipped with a message.
+chromium: ## Install Chromium with apt if there is none; tests of the console use it.
+	@if command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  echo "installing chromium with apt (tests of the console use it)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
+	else echo "chromium was not found: the console's tests in it are skipped; install it, e.g. 'sudo apt-get install chromium chromium-driver'" >&2; fi
+
 demo: install java ## Start a broker, feed it real flights, run a Spark pipeline, show the result.
 	@$(BIN)/python -m examples.flights.demo
 
@@ -83,7 +99,7 @@ PURE_TESTS := $(addprefix tests/unit/,records protocol storage net broker) $(add
   tests/integration/broker
 # What kalda.runtime.system does where the system lacks epoll, sendfile or /proc.
 PORTABLE_TESTS := $(addprefix tests/unit/,runtime net) tests/integration/net_client tests/integration/broker/test_broker_server.py
-test: install java kcat check ## Everything that gates a change: check, then all tests.
+test: install java kcat etcd chromium check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PURE_TESTS)
 	@KALDA_PORTABLE=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PORTABLE_TESTS)
@@ -92,7 +108,7 @@ test: install java kcat check ## Everything that gates a change: check, then all
 test-core: ## Unit, property and golden tests that `make install-core` suffices for.
 	@KALDA_CORE_ONLY=1 $(BIN)/pytest -q -n auto --dist loadgroup tests/unit tests/property tests/golden
 
-test-pure: install java kcat ## All tests in plain Python, as where no C compiler is.
+test-pure: install java kcat etcd chromium ## All tests in plain Python, as where no C compiler is.
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -n auto --dist loadgroup
 
 # Branch coverage of the packages that need no socket. Tests take about three times as long with coverage, so the
@@ -105,6 +121,10 @@ coverage: install ## Branch coverage of the packages that need no socket, above 
 	  $(BIN)/coverage report --include="src/kalda/$${floor%=*}/*" --fail-under=$${floor#*=}; \
 	done
 
+# Property tests with other examples in each run, and ten times as many; `make test` has the same ones each time.
+explore: install ## Property tests with many random examples.
+	@$(BIN)/pytest -q -n logical --dist loadgroup --timeout=3600 --hypothesis-profile=explore -m hypothesis tests/unit tests/property tests/golden
+
 # Long runs with faults; `python -m tests.chaos --list` names them. RUN chooses some, ROUNDS sets the rounds of all, SEED
 # replays the choices of a run, REAL_ZOOKEEPER=1 uses a real ZooKeeper, PROTOCOL=consumer makes the copiers' group use
 # KIP-848, CLIENT=kalda runs loads, readers and copiers on Kalda's own clients instead of librdkafka's. Runs with full
@@ -113,11 +133,14 @@ chaos: install ## Long runs with faults (RUN=, ROUNDS=, SEED=, REAL_ZOOKEEPER=1,
 	@$(BIN)/python -m tests.chaos $(RUN) $(foreach option,ROUNDS SEED PROTOCOL CLIENT RECORDS MINUTES LOGINS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) $($(option)))) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
 
 # Clusters in virtual time. FIRST is the first seed; a failure prints the command that replays it.
-simulate: install ## Schedules of the simulation (SCHEDULES=, FIRST=, MIXED=1), with the smallest one that fails.
-	@$(BIN)/kalda simulate --schedules $(or $(SCHEDULES),1000) --first $(or $(FIRST),1) $(if $(MIXED),--mixed) --shrink
+simulate: install ## Schedules of the simulation (SCHEDULES=, FIRST=, WORKLOADS=, MIXED=1, ETCD=1), with the smallest one that fails.
+	@$(BIN)/kalda simulate --schedules $(or $(SCHEDULES),1000) --first $(or $(FIRST),1) $(if $(MIXED),--mixed) $(if $(ETCD),--coordination etcd) $(if $(WORKLOADS),--workloads $(WORKLOADS)) --shrink
 
 planted: install ## How soon the simulation finds each planted bug.
 	@$(BIN)/python -m tests.simulation.planted
+
+reverted: install ## How many seeds of each kept schedule fail without the mend of the bug that it found.
+	@$(BIN)/python -m tests.simulation.reverted --seeds 100
 
 # Tests whose programs are missing are skipped, with a message.
 compat: install ## Tests with peers that need Maven, Go, npm or Prometheus, and Kalda's clients in namespaces and on Apache Kafka.

@@ -20,6 +20,7 @@ from typing import Final, Self
 
 from kalda.common.types import random_uuid, uuid_to_text
 from kalda.runtime.system.random import SYSTEM_RANDOM
+from kalda.testing.ports import free_ports
 
 KAFKA_VERSION: Final = "4.4.0"
 CACHE_DIRECTORY: Final = Path(__file__).resolve().parent.parent / ".cache"
@@ -318,16 +319,6 @@ def last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "ERROR" in line or "Exception" in line]
     return (errors or lines or ["it said nothing"])[0][:300]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listened on a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def wait_accepting(process: subprocess.Popen[bytes], port: int, deadline: float, log_path: Path) -> None:

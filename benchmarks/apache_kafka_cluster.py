@@ -18,7 +18,6 @@ from benchmarks.apache_kafka import (
     JVM_OPTIONS,
     KAFKA_VERSION,
     NotAvailableError,
-    free_ports,
     kafka_jars,
     last_line,
     stop_process,
@@ -26,6 +25,7 @@ from benchmarks.apache_kafka import (
 )
 from kalda.common.types import random_uuid, uuid_to_text
 from kalda.runtime.system.random import SYSTEM_RANDOM
+from kalda.testing.ports import free_ports
 
 _BROKERS: Final = 3
 _START_TIMEOUT_SECONDS: Final = 90.0

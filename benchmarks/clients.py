@@ -39,10 +39,10 @@ CONSUMERS: Final = (
     "kalda poll_arrow",
     "confluent consume",
 )
-LATENCIES: Final = ("kalda", "confluent")
+LATENCIES: Final = ("kalda", "confluent", "kalda asyncio", "aiokafka")
 MOMENTS: Final = ("acknowledged", "received")
 """Until when one record in flight is timed: the result of `send`, or the consumer's `poll`."""
-_LATENCY_ROUNDS: Final = 3_000
+_LATENCY_ROUNDS: Final = 2_000
 
 
 def run(bootstrap: str) -> list[Figure]:
@@ -63,14 +63,28 @@ def run(bootstrap: str) -> list[Figure]:
                 ("kalda poll_arrow", "confluent consume"),
             )
         ]
-    for moment, client in product(MOMENTS, LATENCIES):
-        topic = f"{moment}-{client}"
-        create_topic(bootstrap, topic)
-        found = child(client, moment, bootstrap, topic, 100, _LATENCY_ROUNDS)
-        figures.append((f"{client}, one in flight until {moment}, p50", found["p50_ms"], "ms"))
-        figures.append((f"{client}, one in flight until {moment}, p99", found["p99_ms"], "ms"))
-        delete_topic(bootstrap, topic)
-    return [*figures, *_outages()]
+    return [*figures, *latencies_of(bootstrap), *_outages()]
+
+
+def latencies_of(bootstrap: str) -> list[Figure]:
+    """Measure one record in flight; each run takes its turn over the clients."""
+    cases = list(product(MOMENTS, SIZES, LATENCIES))
+    found: dict[tuple[str, int, str], list[dict[str, float]]] = {case: [] for case in cases}
+    for _ in range(_RUNS):
+        for moment, size, client in cases:
+            topic = f"{moment}-{size}-{client.replace(' ', '-')}"
+            create_topic(bootstrap, topic)
+            found[moment, size, client].append(child(client, moment, bootstrap, topic, size, _LATENCY_ROUNDS))
+            delete_topic(bootstrap, topic)
+    return [
+        (
+            f"{client}, one in flight of {size} B until {moment}, {name}",
+            statistics.median(run[f"{name}_ms"] for run in runs),
+            "ms",
+        )
+        for (moment, size, client), runs in found.items()
+        for name in ("p50", "p99")
+    ]
 
 
 def _outages() -> list[Figure]:

@@ -308,6 +308,91 @@ def confluent_received(bootstrap: str, topic: str, size: int, count: int) -> lis
     return found
 
 
+def kalda_asyncio_acknowledged(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+    """Return the seconds from `send` to its result on one event loop, one record at a time."""
+    from kalda import AsyncProducer
+
+    value = bytes(size)
+
+    async def run() -> list[float]:
+        found = []
+        async with AsyncProducer(
+            bootstrap_servers=bootstrap, acks=1, enable_idempotence=False, linger_ms=0
+        ) as producer:
+            for _ in range(count + _WARM_UP_ROUNDS):
+                begin = time.perf_counter()
+                await (await producer.send(topic, value, partition=0))
+                found.append(time.perf_counter() - begin)
+        return found
+
+    return asyncio.run(run())
+
+
+def aiokafka_acknowledged(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+    """Return the seconds from `send` to its result on one event loop, one record at a time."""
+    from aiokafka import AIOKafkaProducer
+
+    value = bytes(size)
+
+    async def run() -> list[float]:
+        found = []
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks=1, linger_ms=0) as producer:
+            for _ in range(count + _WARM_UP_ROUNDS):
+                begin = time.perf_counter()
+                await producer.send_and_wait(topic, value, partition=0)
+                found.append(time.perf_counter() - begin)
+        return found
+
+    return asyncio.run(run())
+
+
+def kalda_asyncio_received(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+    """Return the seconds from `send` to the record in the consumer's hands, one at a time."""
+    from kalda import AsyncConsumer, AsyncProducer, TopicPartition
+
+    value = bytes(size)
+
+    async def run() -> list[float]:
+        found = []
+        async with (
+            AsyncProducer(
+                bootstrap_servers=bootstrap, acks=1, enable_idempotence=False, linger_ms=0
+            ) as producer,
+            AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer,
+        ):
+            await consumer.assign([TopicPartition(topic, 0)])
+            for _ in range(count + _WARM_UP_ROUNDS):
+                begin = time.perf_counter()
+                await producer.send(topic, value, partition=0)
+                records = await consumer.poll(_TIMEOUT_SECONDS)
+                found.append(time.perf_counter() - begin)
+                assert len(records) == 1
+        return found
+
+    return asyncio.run(run())
+
+
+def aiokafka_received(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+    """Return the seconds from `send` to the record in the consumer's hands, one at a time."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    value = bytes(size)
+
+    async def run() -> list[float]:
+        found = []
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        consumer.assign([TopicPartition(topic, 0)])
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks=1, linger_ms=0) as producer, consumer:
+            for _ in range(count + _WARM_UP_ROUNDS):
+                begin = time.perf_counter()
+                await producer.send(topic, value, partition=0)
+                await consumer.getone()
+                found.append(time.perf_counter() - begin)
+        return found
+
+    return asyncio.run(run())
+
+
 _THROUGHPUT: Final[dict[str, Callable[[str, str, int, int], float]]] = {
     "kalda send": kalda_send,
     "kafka-python send": kafka_python_send,
@@ -325,6 +410,10 @@ _LATENCY: Final[dict[tuple[str, str], Callable[[str, str, int, int], list[float]
     ("confluent", "acknowledged"): confluent_acknowledged,
     ("kalda", "received"): kalda_received,
     ("confluent", "received"): confluent_received,
+    ("kalda asyncio", "acknowledged"): kalda_asyncio_acknowledged,
+    ("kalda asyncio", "received"): kalda_asyncio_received,
+    ("aiokafka", "acknowledged"): aiokafka_acknowledged,
+    ("aiokafka", "received"): aiokafka_received,
 }
 
 

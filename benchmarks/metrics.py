@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.cleaner import watched_steps
 from benchmarks.end_to_end import Figure
 from kalda.testing import Cluster, KaldaProcess
-from kalda.testing.process import free_ports_in_a_row
+from kalda.testing.ports import free_ports_in_a_row
 
 _TOPICS: Final = 200
 _PARTITIONS: Final = 10

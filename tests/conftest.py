@@ -1,5 +1,6 @@
 """Distributes the tests over xdist's workers, and fails a test that leaves threads or sockets behind."""
 
+import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
@@ -19,7 +20,12 @@ _HAS_FAILED = pytest.StashKey[bool]()
 invariants.enable_by_default()
 
 # How long an example takes is the machine's doing: a busy one takes a second for some milliseconds of work.
-hypothesis.settings.register_profile("kalda", hypothesis.settings.default, deadline=None)
+# What gates a change chooses the same examples each time, so that it fails only for what the change did;
+# `make explore` finds the rest.
+hypothesis.settings.register_profile("kalda", hypothesis.settings.default, deadline=None, derandomize=True)
+hypothesis.settings.register_profile(
+    "explore", hypothesis.settings.default, deadline=None, derandomize=False, max_examples=1_000
+)
 hypothesis.settings.load_profile("kalda")
 
 
@@ -45,6 +51,21 @@ def _logging_as_before() -> Iterator[None]:
     yield
     root.setLevel(level)
     root.handlers[:] = handlers
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from the tests themselves: 31,000 stay for the whole run, in each worker.
+
+    Each full collection would look at all of them, and tests that look for what they leave behind collect
+    again and again.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,7 @@ RSA = jwt.algorithms.RSAAlgorithm
 
 
 class Provider:
-    """A token endpoint and its keys, over HTTP. A client's id is the subject of its tokens."""
+    """A token endpoint and its keys, over HTTP. A client's id is the subject and party of its tokens."""
 
     def __init__(self) -> None:
         self.keys: dict[str, rsa.RSAPrivateKey] = {}
@@ -41,7 +41,8 @@ class Provider:
                 if secret != CLIENT_SECRET:
                     self._answer(401, {"error": "invalid_client", "error_description": "no such client"})
                 else:
-                    document = {"access_token": provider.token(client_id), "token_type": "Bearer"}
+                    token = provider.token(client_id, azp=client_id)
+                    document = {"access_token": token, "token_type": "Bearer"}
                     self._answer(200, {**document, "expires_in": provider.lifetime_seconds})
 
             def _answer(self, status: int, document: object) -> None:

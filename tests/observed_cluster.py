@@ -1,28 +1,21 @@
 """A cluster that does a little of everything, so that each of its metrics has something to show.
 
-Two groups: one commits half of what there is, so that it lags, and one is up to date and has a member.
+Two groups: one commits half of what there is, so that it lags, and one is up to date and has a member. Its
+clients run in a process of their own, since they open connections when they like, for as long as they live.
 """
 
 import contextlib
 import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import confluent_kafka
-import kafka
-from confluent_kafka.admin import AdminClient, NewTopic
-
-import kalda
-from kalda.clients.admin.quotas import QuotaAlteration, quota_entity
 from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports_in_a_row
-
-TOPIC = "orders"
-PARTITIONS = 3
-GROUP = "billing"
-RECORDS = 300
+from kalda.testing.ports import free_ports_in_a_row
+from tests import forked_commands, observed_clients
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -43,7 +36,7 @@ class ObservedCluster:
 
     bootstrap: str
     metrics_ports: list[int]
-    consumer: confluent_kafka.Consumer
+    clients: subprocess.Popen[str]
 
     def scrape(self, broker: int = 0) -> str:
         """Return the metrics of one broker as text."""
@@ -58,10 +51,16 @@ class ObservedCluster:
 
     def work(self) -> None:
         """Produce, fetch and commit some more."""
-        produce(self.bootstrap, RECORDS)
-        for _ in range(20):
-            self.consumer.poll(0.1)
-        self.consumer.commit(asynchronous=False)
+        assert self.clients.stdin is not None, "the process was started with pipes"
+        self.clients.stdin.write("work\n")
+        self.clients.stdin.flush()
+        self.wait_for_clients()
+
+    def wait_for_clients(self) -> None:
+        """Return when the clients have done what they were asked; fail when they have ended."""
+        assert self.clients.stdout is not None, "the process was started with pipes"
+        line = self.clients.stdout.readline()
+        assert observed_clients.DONE == line, f"the clients ended: {self.clients.wait()}"
 
 
 def parse(text: str) -> list[Sample]:
@@ -76,74 +75,29 @@ def parse(text: str) -> list[Sample]:
     return samples
 
 
-def produce(bootstrap: str, count: int) -> None:
-    """Send records to the topic, and wait until they are there."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
-    for number in range(count):
-        producer.produce(TOPIC, key=b"%d" % number, value=b"x" * 100)
-    assert 0 == producer.flush(30)
-
-
 @contextlib.contextmanager
 def observed_cluster(directory: Path, brokers: int = 3) -> Iterator[ObservedCluster]:
     """Start brokers, feed them, and have a consumer that stays in its group."""
     first_port = free_ports_in_a_row(brokers)
     settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,NATS://127.0.0.1:0",
+        "kalda.nats.subjects": "observed:observed",
+        "kalda.nats.jetstream.enable": "true",
         "metrics.port": str(first_port),
         "group.initial.rebalance.delay.ms": "0",
         "default.replication.factor": str(brokers),
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "6",
+        "share.coordinator.state.topic.num.partitions": "3",
+        "share.coordinator.state.topic.replication.factor": "1",
     }
     with KaldaProcess(directory, settings=settings, brokers=brokers, start_timeout_seconds=120) as process:
-        _set_quotas(process.bootstrap)
-        admin = AdminClient({"bootstrap.servers": process.bootstrap})
-        for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, brokers)]).values():
-            created.result(30)
-        produce(process.bootstrap, RECORDS)
-        consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": process.bootstrap,
-                "group.id": GROUP,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-            }
-        )
-        try:
-            consumer.subscribe([TOPIC])
-            consumed = 0
-            while consumed < RECORDS // 2:
-                message = consumer.poll(30)
-                assert message is not None, "no records within 30 s"
-                assert message.error() is None, message.error()
-                consumed += 1
-            consumer.commit(asynchronous=False)
-            _fail_once(process.bootstrap)
-            _convert_once(process.bootstrap)
-            yield ObservedCluster(process.bootstrap, [first_port + each for each in range(brokers)], consumer)
-        finally:
-            consumer.close()
-
-
-def _set_quotas(bootstrap: str) -> None:
-    """Bound every client, far above what it uses."""
-    names = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
-    with kalda.Admin(bootstrap_servers=bootstrap) as admin:
-        change = QuotaAlteration(quota_entity({"client-id": None}), dict.fromkeys(names, 1e12))
-        admin.alter_client_quotas([change])
-
-
-def _convert_once(bootstrap: str) -> None:
-    """Have a broker convert the messages of a client of an old release."""
-    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, api_version=(0, 10, 0))
-    producer.send(TOPIC, b"old").get(30)
-    producer.close()
-
-
-def _fail_once(bootstrap: str) -> None:
-    """Have every broker count an error: a group that does not exist cannot be deleted."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for number in range(12):
-        for deleted in admin.delete_consumer_groups([f"no-such-group-{number}"]).values():
-            with contextlib.suppress(confluent_kafka.KafkaException):
-                deleted.result(30)
+        command = [sys.executable, "-m", observed_clients.__name__, process.bootstrap, str(brokers)]
+        # The clients end when their standard input does.
+        with forked_commands.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as clients:
+            ports = [first_port + each for each in range(brokers)]
+            cluster = ObservedCluster(process.bootstrap, ports, clients)
+            cluster.wait_for_clients()
+            yield cluster

@@ -27,7 +27,7 @@ from kalda.clients.admin.acls import (
 from kalda.clients.admin.users import ScramCredentialUpsertion, ScramMechanism
 from kalda.security.tls.authority import CertificateAuthority
 from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
 from tests import full_audit
 from tests.identity_provider import CLIENT_SECRET, Provider
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from kalda.testing import KaldaProcess
 
+NO_RETENTION = {"log.retention.check.interval.ms": "86400000"}
+"""Records whose timestamps are a test's own, and so years old, are not deleted before they are read."""
+
 
 @contextmanager
 def shared_broker(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[str]:
@@ -19,5 +22,7 @@ def shared_broker(directory: Path, settings: Mapping[str, str] | None = None) ->
     if given:
         yield given
         return
-    with KaldaProcess(directory / "data", settings=settings) as process:
+    # A topic more, which only the tests of the history need.
+    chosen = {"kalda.cluster.history.enable": "false", **NO_RETENTION, **(settings or {})}
+    with KaldaProcess(directory / "data", settings=chosen) as process:
         yield process.bootstrap

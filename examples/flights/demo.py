@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from examples.flights.console_process import console_of
 from examples.flights.events import FLIGHTS, DataMissingError, Event, read_airlines, read_events
 from kalda.testing import KaldaProcess, KaldaProcessError
 
@@ -60,8 +61,13 @@ def _run(console: Console) -> None:
     begin = time.monotonic()
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(parents=True)
-    with KaldaProcess(DIRECTORY / "broker") as kalda:
+    with (
+        KaldaProcess(DIRECTORY / "broker") as kalda,
+        console_of(kalda.bootstrap, DIRECTORY / "http.log") as page,
+    ):
         console.print(f"broker ready at {kalda.bootstrap} after {kalda.start_seconds:.2f} s")
+        if page is not None:
+            console.print(f"watch it at {page}", soft_wrap=True)
         with console.status("reading the flights of 2013"):
             events = read_events()
             airlines = read_airlines()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ConfigSynonym,
     )
     from kalda.clients.admin.delegation_tokens import DelegationToken
+    from kalda.clients.admin.events import BrokerEvents
     from kalda.clients.admin.faults import BrokerFaults
     from kalda.clients.admin.groups import (
         ClassicGroupDescription,
@@ -63,7 +64,13 @@ if TYPE_CHECKING:
         OffsetSpec,
         PartitionReassignment,
     )
+    from kalda.clients.admin.processes import ProcessDescription
     from kalda.clients.admin.quotas import QuotaAlteration, QuotaFilter, quota_entity
+    from kalda.clients.admin.share_groups import (
+        ShareGroupDescription,
+        ShareMemberDescription,
+        SharePartitionOffset,
+    )
     from kalda.clients.admin.topics import (
         NewPartitions,
         NewTopic,
@@ -153,6 +160,12 @@ if TYPE_CHECKING:
     from kalda.clients.producer.record_future import RecordFuture
     from kalda.clients.producer.record_metadata import RecordMetadata
     from kalda.clients.producer.serializers import Serializer
+    from kalda.clients.share.acknowledgements import AcknowledgeType
+    from kalda.clients.share.async_share_consumer import AsyncShareConsumer
+    from kalda.clients.share.share_config import ShareConsumerOptions
+    from kalda.clients.share.share_consumer import ShareConsumer
+    from kalda.clients.share.share_record import ShareRecord
+    from kalda.clients.share.worker import Worker, WorkerOptions, worker
     from kalda.clients.values import (
         ConsumerGroupMetadata,
         ConsumerRecord,
@@ -163,6 +176,7 @@ if TYPE_CHECKING:
     from kalda.common.config_def import ConfigType
     from kalda.common.errors import ErrorCode
     from kalda.common.types import BrokerEndpoint, TopicPartition
+    from kalda.events.event import CausalEvent, EventId
     from kalda.protocol.schema import VersionRange
     from kalda.records.batch import TimestampType
     from kalda.security.acl.model import (
@@ -185,6 +199,7 @@ __version__: Final = "0.1.0"
 __all__ = [
     "AbortTransactionSpec",
     "AccessControlEntry",
+    "AcknowledgeType",
     "AclBinding",
     "AclFilter",
     "AclOperation",
@@ -200,14 +215,17 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncShareConsumer",
     "AuthenticationError",
     "BootstrapError",
     "BrokerApiVersions",
     "BrokerConnectionError",
     "BrokerEndpoint",
+    "BrokerEvents",
     "BrokerFaults",
     "BrokerResponseError",
     "BufferExhaustedError",
+    "CausalEvent",
     "ClassicGroupDescription",
     "ClientConfigError",
     "ClientError",
@@ -233,6 +251,7 @@ __all__ = [
     "Deserializer",
     "ElectionType",
     "ErrorCode",
+    "EventId",
     "FatalTransactionError",
     "FeatureMetadata",
     "FeatureUpdate",
@@ -274,6 +293,7 @@ __all__ = [
     "PermissionType",
     "PreparedTxnState",
     "ProcessCluster",
+    "ProcessDescription",
     "Producer",
     "ProducerFencedError",
     "ProducerIdAndEpoch",
@@ -304,6 +324,12 @@ __all__ = [
     "ScramMechanism",
     "SerializationError",
     "Serializer",
+    "ShareConsumer",
+    "ShareConsumerOptions",
+    "ShareGroupDescription",
+    "ShareMemberDescription",
+    "SharePartitionOffset",
+    "ShareRecord",
     "StaleMemberEpochError",
     "Subscription",
     "SubscriptionPattern",
@@ -328,16 +354,20 @@ __all__ = [
     "UpgradeType",
     "VersionRange",
     "WakeupError",
+    "Worker",
+    "WorkerOptions",
     "__version__",
     "quota_entity",
     "serializers",
     "spark",
     "testing",
+    "worker",
 ]
 
 _MODULES: Final = {
     "AbortTransactionSpec": "kalda.clients.admin.transactions",
     "AccessControlEntry": "kalda.security.acl.model",
+    "AcknowledgeType": "kalda.clients.share.acknowledgements",
     "AclBinding": "kalda.security.acl.model",
     "AclFilter": "kalda.security.acl.model",
     "AclOperation": "kalda.security.acl.model",
@@ -345,6 +375,7 @@ _MODULES: Final = {
     "AdminOptions": "kalda.clients.admin.admin_config",
     "AlterConfigOp": "kalda.clients.admin.configs",
     "AlterConfigOpType": "kalda.clients.admin.configs",
+    "ApiKey": "kalda.common.api_keys",
     "ArrowFuture": "kalda.clients.producer.arrow_future",
     "ArrowMetadata": "kalda.clients.producer.arrow_future",
     "Assignment": "kalda.clients.consumer.assignors.partition_assignor",
@@ -352,14 +383,17 @@ _MODULES: Final = {
     "AsyncAdmin": "kalda.clients.admin.async_admin",
     "AsyncConsumer": "kalda.clients.consumer.async_consumer",
     "AsyncProducer": "kalda.clients.producer.async_producer",
+    "AsyncShareConsumer": "kalda.clients.share.async_share_consumer",
     "AuthenticationError": "kalda.clients.errors",
     "BootstrapError": "kalda.clients.errors",
     "BrokerApiVersions": "kalda.clients.admin.clusters",
     "BrokerConnectionError": "kalda.clients.errors",
     "BrokerEndpoint": "kalda.common.types",
+    "BrokerEvents": "kalda.clients.admin.events",
     "BrokerFaults": "kalda.clients.admin.faults",
     "BrokerResponseError": "kalda.clients.errors",
     "BufferExhaustedError": "kalda.clients.errors",
+    "CausalEvent": "kalda.events.event",
     "ClassicGroupDescription": "kalda.clients.admin.groups",
     "ClientConfigError": "kalda.clients.errors",
     "ClientError": "kalda.clients.errors",
@@ -384,8 +418,8 @@ _MODULES: Final = {
     "DeletedRecords": "kalda.clients.admin.partitions",
     "Deserializer": "kalda.clients.consumer.deserializers",
     "ElectionType": "kalda.clients.admin.partitions",
-    "ApiKey": "kalda.common.api_keys",
     "ErrorCode": "kalda.common.errors",
+    "EventId": "kalda.events.event",
     "FatalTransactionError": "kalda.clients.errors",
     "FeatureMetadata": "kalda.clients.admin.clusters",
     "FeatureUpdate": "kalda.clients.admin.clusters",
@@ -428,6 +462,7 @@ _MODULES: Final = {
     "PermissionType": "kalda.security.acl.model",
     "PreparedTxnState": "kalda.clients.producer.producer_identity",
     "ProcessCluster": "kalda.testing",
+    "ProcessDescription": "kalda.clients.admin.processes",
     "Producer": "kalda.clients.producer.producer",
     "ProducerFencedError": "kalda.clients.errors",
     "ProducerIdAndEpoch": "kalda.clients.admin.transactions",
@@ -458,6 +493,12 @@ _MODULES: Final = {
     "ScramMechanism": "kalda.clients.admin.users",
     "SerializationError": "kalda.clients.errors",
     "Serializer": "kalda.clients.producer.serializers",
+    "ShareConsumer": "kalda.clients.share.share_consumer",
+    "ShareConsumerOptions": "kalda.clients.share.share_config",
+    "ShareGroupDescription": "kalda.clients.admin.share_groups",
+    "ShareMemberDescription": "kalda.clients.admin.share_groups",
+    "SharePartitionOffset": "kalda.clients.admin.share_groups",
+    "ShareRecord": "kalda.clients.share.share_record",
     "StaleMemberEpochError": "kalda.clients.consumer.group.errors",
     "Subscription": "kalda.clients.consumer.assignors.partition_assignor",
     "SubscriptionPattern": "kalda.clients.consumer.subscription_state",
@@ -482,10 +523,13 @@ _MODULES: Final = {
     "UpgradeType": "kalda.clients.admin.clusters",
     "VersionRange": "kalda.protocol.schema",
     "WakeupError": "kalda.clients.consumer.consumer_errors",
+    "Worker": "kalda.clients.share.worker",
+    "WorkerOptions": "kalda.clients.share.worker",
     "quota_entity": "kalda.clients.admin.quotas",
     "serializers": "kalda.serializers",
     "spark": "kalda.spark",
     "testing": "kalda.testing",
+    "worker": "kalda.clients.share.worker",
 }
 """Where each public name is; a module's own name stands for the module."""
 

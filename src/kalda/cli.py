@@ -21,6 +21,7 @@ from kalda.command.output import escape_unencodable
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
 
 if TYPE_CHECKING:
+    from kalda.broker.process.http_child import HttpOptions
     from kalda.broker.process.secure import SecureCluster
 
 _BROKERS_MAX: Final = 64
@@ -142,6 +143,10 @@ def app(context: click.Context, log_level: LogLevel | None, log_format: LogForma
     help="Encrypt, demand logins and check ACLs. The first start makes certificates and an administrator, "
     "and writes client.properties and ca.pem into the directory.",
 )
+@_port_option(
+    "Serve schema registry, gateway and console over HTTP as well, on this port of 127.0.0.1; 0: any.",
+    "--http",
+)
 @click.option(
     "--scram-users",
     type=click.Path(path_type=Path),
@@ -165,6 +170,7 @@ def start(
     brokers: int,
     zookeeper_port: int | None,
     is_secure: bool,
+    http: int | None,
     scram_users: Path | None,
     as_version: tuple[str, ...],
     faults: tuple[str, ...],
@@ -200,10 +206,11 @@ def start(
         ]
     if is_secure:
         _close_to_others({directory, *(Path(each) for config in configs for each in config.log_dirs)})
+    served = None if http is None else _http_options(http, client_file, log)
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
-        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, client_file))
+        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, client_file, served))
     from kalda.broker.process.broker_processes import run_group
 
     written = [
@@ -225,8 +232,20 @@ def start(
             users=users,
             client_file=client_file,
             options=_log_arguments(log),
+            http=served,
         )
     )
+
+
+def _http_options(port: int, client_file: Path | None, log: LogOptions) -> "HttpOptions":
+    """Return what `kalda http` is started with; fail where its packages are missing."""
+    from kalda.broker.process.http_child import HttpOptions
+    from kalda.cli_http import missing_packages
+
+    missing = missing_packages()
+    if missing is not None:
+        _fail(f"--http={port}: {missing}")
+    return HttpOptions(port, client_file, _log_arguments(log))
 
 
 @app.command()
@@ -307,6 +326,11 @@ def _secured(directory: Path, in_file: Mapping[str, str], by_name: Mapping[str, 
 )
 @_port_option("The port on 127.0.0.1 (default 9092); 0 picks a free one.")
 @click.option("--zookeeper", help="ZooKeeper as HOST:PORT,.../CHROOT (default 127.0.0.1:2181).")
+@click.option(
+    "--coordination",
+    metavar="URI",
+    help="The cluster's engine: etcd://HOST:PORT,.../PREFIX or zookeeper://HOST:PORT,.../CHROOT.",
+)
 @_as_version_option
 @_set_options("server.properties")
 @click.option("--supervised", "is_supervised", is_flag=True, hidden=True)
@@ -317,6 +341,7 @@ def broker(
     broker_id: int | None,
     port: int | None,
     zookeeper: str | None,
+    coordination: str | None,
     as_version: tuple[str, ...],
     settings: tuple[str, ...],
     config: Path | None,
@@ -335,7 +360,12 @@ def broker(
     in_file, by_name = _properties(config, (*settings, *as_version))
     with _settings_checked():
         broker_settings = broker_config(
-            directory, {**in_file, **by_name}, broker_id=broker_id, port=port, zookeeper=zookeeper
+            directory,
+            {**in_file, **by_name},
+            broker_id=broker_id,
+            port=port,
+            zookeeper=zookeeper,
+            coordination=coordination,
         )
     if is_supervised:
         # The brokers of one `kalda start` share a terminal, so each line names its broker.

@@ -50,8 +50,8 @@ _SHARED: Final = frozenset(
 
 
 def servers() -> dict[str, click.Command]:
-    """Return the commands that run servers, by name."""
-    return {name: app.commands[name] for name in SECTIONS["Servers"]}
+    """Return the commands that run servers and are no tools, by name."""
+    return {name: app.commands[name] for name in SECTIONS["Servers"] if name not in TOOLS}
 
 
 def page() -> str:

@@ -73,6 +73,14 @@ _NOTES_INTERVAL_SECONDS: Final = 10.0
     "of a broker decides again.",
 )
 @click.option(
+    "--coordination",
+    type=click.Choice(["zookeeper", "etcd"]),
+    default="zookeeper",
+    show_default=True,
+    help="What keeps the cluster's metadata: Kalda's own coordination server, or a model of etcd that loses "
+    "leaders, compacts and fills up.",
+)
+@click.option(
     "--jobs", type=Integer(1, _JOBS_MAX), metavar="COUNT", help="Schedules at a time; one for each processor."
 )
 @click.option(
@@ -103,6 +111,7 @@ def simulate(
     seconds: int,
     workloads: str | None,
     is_mixed: bool,
+    coordination: str,
     jobs: int | None,
     failures_max: int,
     is_shrunk: bool,
@@ -132,6 +141,12 @@ def simulate(
     options = ("" if seconds == _SECONDS else f" --seconds {seconds}") + (
         "" if workloads is None else f" --workloads {workloads}"
     )
+    if coordination != "zookeeper":
+        options += f" --coordination {coordination}"
+        if is_mixed:
+            raise ToolUsageError(
+                "--mixed needs --coordination zookeeper: Apache Kafka's brokers have no etcd"
+            )
     command_line = _Replay(options + (" --mixed" if is_mixed else ""))
     workers = jobs or processors()
     if plan_file is not None:
@@ -140,12 +155,13 @@ def simulate(
             lambda text: read_schedule(text, names, seed=1 if seed is None else seed, seconds=seconds),
         )
     elif seed is not None:
-        schedule = draw(seed, names, seconds, is_mixed=is_mixed)
+        schedule = draw(seed, names, seconds, is_mixed=is_mixed, engine=coordination)
     else:
         count = schedules or _SCHEDULES
         if first > INT64_MAX - count:
             raise ToolUsageError(f"--first={first} leaves no room for {count} seeds up to {INT64_MAX}")
-        drawn = (draw(each, names, seconds, is_mixed=is_mixed) for each in range(first, first + count))
+        seeds = range(first, first + count)
+        drawn = (draw(each, names, seconds, is_mixed=is_mixed, engine=coordination) for each in seeds)
         failed = _many(tool, drawn, count, workers, failures_max, command_line)
         if not failed:
             return

@@ -32,6 +32,9 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         f"{_TOOLS}.configs:configs", "Describe and alter settings of topics, brokers, groups."
     ),
     "groups": ToolEntry(f"{_TOOLS}.groups:groups", "List, describe, reset and delete groups."),
+    "share-groups": ToolEntry(
+        f"{_TOOLS}.share_groups:share_groups", "List, describe, reset and delete share groups."
+    ),
     "produce": ToolEntry(
         f"{_TOOLS}.console.produce:produce", "Send lines as records: from stdin, or from files."
     ),
@@ -73,11 +76,22 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     ),
     "faults": ToolEntry(f"{_TOOLS}.faults:faults", "Show, set and clear the faults of a test cluster."),
     "features": ToolEntry(f"{_TOOLS}.features:features", "Describe, raise, lower and disable features."),
+    "why": ToolEntry(
+        f"{_TOOLS}.why.command:why",
+        "Say why a partition, group or record is as it is.",
+    ),
     "cluster": ToolEntry(
-        f"{_TOOLS}.cluster:cluster", "Show brokers, versions and health; take a broker out."
+        f"{_TOOLS}.cluster:cluster", "Show brokers, versions, health, history; take a broker out."
+    ),
+    "doctor": ToolEntry(
+        f"{_TOOLS}.doctor.command:doctor", "Check a cluster and a machine; rank what is wrong."
     ),
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, snapshots and checkpoints."
+    ),
+    "schemas": ToolEntry(
+        f"{_TOOLS}.schemas.command:schemas",
+        "List, register, test and copy schemas of a registry.",
     ),
     "state": ToolEntry(
         f"{_TOOLS}.state.command:state",
@@ -86,6 +100,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "zk": ToolEntry(
         f"{_TOOLS}.zk.command:zk",
         "Read and change the tree of a coordination server.",
+    ),
+    "coordination": ToolEntry(
+        f"{_TOOLS}.coordination.command:coordination",
+        "Move a cluster between ZooKeeper, etcd and `kalda start`.",
     ),
     "pipeline": ToolEntry(
         "kalda.tools.pipeline.group:pipeline",
@@ -99,6 +117,9 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         f"{_TOOLS}.migrate.command:migrate",
         "Replace the brokers of a Kafka cluster, and go back.",
     ),
+    "nats": ToolEntry(f"{_TOOLS}.nats.command:nats", "Publish, subscribe and ask over a listener of NATS."),
+    "mcp": ToolEntry(f"{_TOOLS}.mcp.command:mcp", "Serve tools for agents over stdin and stdout."),
+    "http": ToolEntry("kalda.cli_http:http", "Serve schema registry, gateway and console over HTTP."),
     "simulate": ToolEntry(
         "kalda.cli_simulate:simulate",
         "Run a cluster in virtual time, from a seed, with faults.",
@@ -112,13 +133,14 @@ TOOLS: Final[dict[str, ToolEntry]] = {
 
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "Servers": ("start", "broker", "zookeeper", "testing"),
+    "Servers": ("start", "broker", "zookeeper", "http", "mcp", "testing"),
     "Data": (
         "topics",
         "produce",
         "consume",
         "sql",
         "groups",
+        "share-groups",
         "offsets",
         "delete-records",
         "transactions",
@@ -126,9 +148,12 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "perf",
         "pipeline",
         "mirror",
+        "schemas",
     ),
     "Cluster": (
         "cluster",
+        "doctor",
+        "why",
         "configs",
         "acls",
         "users",
@@ -143,23 +168,42 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "dump-log",
         "migrate",
         "state",
+        "coordination",
         "zk",
     ),
-    "More": ("help", "version", "completion", "simulate", "legacy"),
+    "More": ("help", "version", "completion", "nats", "simulate", "legacy"),
 }
 """The commands as the list of all of them shows them."""
+
+NAMED_ONLY: Final = "More"
+"""The last section, whose commands are named in one line: the whole has to fit two screens."""
 
 
 class LazyGroup(SuggestingGroup):
     """The root command: its own commands, then every tool, each loaded when it is resolved."""
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options without an empty line in front of them, then the commands."""
+        rows = [row for each in self.get_params(ctx) if (row := each.get_help_record(ctx)) is not None]
+        formatter.write_heading("Options")
+        with formatter.indentation():
+            formatter.write_dl(rows)
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by section, without empty lines: the whole fits two screens of 25 lines."""
         width = max(map(len, self.list_commands(ctx)))
         for heading, names in SECTIONS.items():
+            if heading == NAMED_ONLY:
+                formatter.write(f"{heading}: {', '.join(names)}\n")
+                continue
             formatter.write_heading(heading)
             with formatter.indentation():
                 formatter.write_dl(self.command_rows(ctx, names, width))
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description on the line below the usage."""
+        formatter.write(f"  {self.help}\n")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one example on one line, the last that two screens have."""

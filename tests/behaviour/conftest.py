@@ -14,7 +14,11 @@ import pytest
 from benchmarks.apache_kafka import NotAvailableError
 from kalda import Admin, Consumer, ConsumerRecord, NewTopic, Producer, TopicPartition
 from kalda.clients.consumer.consumer_config import Isolation
+from kalda.testing.process import CommandProcess
+from tests import forked_commands
 from tests.behaviour.targets import Target, target_named
+
+CommandProcess._popen = forked_commands.Popen
 
 Topics = Callable[..., str]
 

@@ -86,10 +86,10 @@ class CuttableProxy:
         except OSError:
             client.close()
             return
-        for sock, other in ((client, server), (server, client)):
+        self._pairs.update({client: server, server: client})
+        for sock in (client, server):
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._pairs[sock] = other
             self._pending[sock] = bytearray()
         self._watch(client)
         self._watch(server)

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from benchmarks.apache_kafka import ApacheKafka, free_ports
+from benchmarks.apache_kafka import ApacheKafka
+from kalda.testing.ports import free_ports
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.behaviour.proxy import CuttableProxy
 

@@ -263,7 +263,7 @@ def test_wakeup_ends_a_poll(target: Target, topics: Topics) -> None:
         begin = time.monotonic()
         with pytest.raises(WakeupError):
             consumer.poll(timeout_s=30)
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 20
         timer.join()
 
 

@@ -69,6 +69,7 @@ RUNS: Final = (
     ),
     Run("dead-letters", "dead_letters", options=("records",)),
     Run("pipeline-soak", "pipeline_soak", options=("minutes",)),
+    Run("gateway", "gateway_rounds"),
     Run("logins", "hostile_logins", options=("logins",)),
 )
 

@@ -23,7 +23,7 @@ from kalda.clients.admin.acls import (
 from kalda.clients.admin.configs import AlterConfigOp, ConfigResource
 from kalda.clients.admin.delegation_tokens import DelegationToken
 from kalda.clients.admin.users import ScramCredentialDeletion, ScramCredentialUpsertion, ScramMechanism
-from kalda.clients.errors import ClientError
+from kalda.clients.errors import BrokerResponseError, ClientError
 from kalda.common.errors import ErrorCode
 from tests.chaos.copier_clients import KALDA
 from tests.chaos.ordered_load import UNUSED_GROUP
@@ -84,7 +84,10 @@ class Operator:
                     call(admin)
                 return
             except ClientError as error:
-                if not error.is_retriable or time.monotonic() > deadline:
+                # A broker that was killed is not known again to each broker at once.
+                code = error.code if isinstance(error, BrokerResponseError) else None
+                is_coming = code is ErrorCode.BROKER_NOT_AVAILABLE
+                if not (error.is_retriable or is_coming) or time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_SECONDS)
 

@@ -87,7 +87,9 @@ def main() -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     reader = ConnectorReader(Path(properties), topic, int(streams), Path(file))
-    ended.wait()
+    # With an end, because a signal that another thread gets does not end a wait of this one.
+    while not ended.wait(0.2):
+        pass
     reader.close()
 
 

@@ -25,7 +25,7 @@ from kalda.security.sasl.mechanism import SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.zookeeper.client_security import read_client_security
 from kalda.testing import BrokerProcess, ZooKeeperProcess
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from tests.chaos.copier_clients import LIBRDKAFKA
 from tests.integration.real_zookeeper import RealZooKeeper

@@ -68,19 +68,24 @@ def built_go_programs() -> Path:
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The pinned packages, below `.cache/`; fetched again only when the lock file changes."""
+    """The pinned packages of the clients of brokers."""
+    return installed_node_packages(NODE, "compat-node")
+
+
+def installed_node_packages(source: Path, name: str) -> Path:
+    """Return the pinned packages of a folder, below `.cache/`; fetched again when its lock file changes."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             pytest.skip(f"the Node clients need '{program}' (Node 20 or newer) and there is none on the PATH")
-    directory = CACHE_DIRECTORY / "compat-node"
+    directory = CACHE_DIRECTORY / name
     installed = directory / "node_modules"
-    lock = (NODE / "package-lock.json").read_text()
+    lock = (source / "package-lock.json").read_text()
     stamp = directory / "installed-lock.json"
     if stamp.is_file() and stamp.read_text() == lock:
         return installed
     directory.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json", ".npmrc"):
-        shutil.copy(NODE / name, directory / name)
+    for file in ("package.json", "package-lock.json", ".npmrc"):
+        shutil.copy(source / file, directory / file)
     done = subprocess.run(
         ["npm", "ci", "--ignore-scripts"],
         cwd=directory,

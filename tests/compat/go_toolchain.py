@@ -1,4 +1,4 @@
-"""Builds Go programs: those of this folder, franz-go's own tests, and the one that renders charts.
+"""Builds Go programs: those of this folder, franz-go's own tests, and peers' commands.
 
 Modules and builds come from Go's caches the second time.
 """
@@ -13,6 +13,7 @@ from benchmarks.apache_kafka import CACHE_DIRECTORY, NotAvailableError, last_lin
 _SOURCE = Path(__file__).parent / "go"
 _CHART_SOURCE = Path(__file__).parent / "chart"
 """A module of its own: Helm's and Kubernetes' modules take minutes to build, and clients do not need them."""
+_NATS_SOURCE = Path(__file__).parent / "nats_cli"
 _BUILD_SECONDS = 900
 """The first build takes minutes on a small machine."""
 KGO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
@@ -50,6 +51,18 @@ def chart_program() -> Path:
     """
     program = _built(_CHART_SOURCE) / "chart"
     done = _go("build", "-o", str(program), ".", source=_CHART_SOURCE)
+    assert 0 == done.returncode, done.stderr
+    return program
+
+
+def nats_command() -> Path:
+    """Return the ``nats`` command.
+
+    Raises:
+        NotAvailableError: there is no Go, or the modules cannot be fetched.
+    """
+    program = _built(_NATS_SOURCE) / "nats"
+    done = _go("build", "-o", str(program), "github.com/nats-io/natscli/nats", source=_NATS_SOURCE)
     assert 0 == done.returncode, done.stderr
     return program
 

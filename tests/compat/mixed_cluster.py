@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from benchmarks.apache_kafka import free_ports
 from kalda import Admin, ElectionType
 from kalda.cluster import paths, schema
 from kalda.cluster.schema import PartitionState, TopicAssignment
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import SaslAuthenticationError
+from kalda.testing.ports import free_ports
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.compat.old_kafka import ApacheBroker
 

@@ -14,12 +14,12 @@ from typing import Final, Self
 
 from benchmarks.apache_kafka import (
     NotAvailableError,
-    free_ports,
     kafka_jars,
     maven_jars,
     stop_process,
     wait_accepting,
 )
+from kalda.testing.ports import free_ports
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 
 # The ZooKeeper clients of Kafka 0.10 and 2.1 do not work on Java 17, which has no javax.xml.bind either.

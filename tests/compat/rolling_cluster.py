@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from kalda.testing.process import CommandProcess, free_ports
+from kalda.testing.ports import free_ports
+from kalda.testing.process import CommandProcess
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 
 PRESENT: Final = (sys.executable, "-m", "kalda")

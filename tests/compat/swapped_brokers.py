@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from benchmarks.apache_kafka import NotAvailableError, free_ports, kafka_jars
+from benchmarks.apache_kafka import NotAvailableError, kafka_jars
 from kalda import Admin
 from kalda.clients.errors import ClientError
 from kalda.common.overriding import override
+from kalda.testing.ports import free_ports
 from kalda.testing.process_cluster import ZooKeeperProcess
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zookeeper.client.ensemble_client import EnsembleClient

@@ -22,9 +22,10 @@ from typing import Any
 
 import pytest
 
-from kalda.testing.process import free_ports_in_a_row
+from kalda.testing.ports import free_ports_in_a_row
 from tests.dashboards import Query, dashboard_queries, rule_queries, substitute
-from tests.observed_cluster import GROUP, ObservedCluster, observed_cluster
+from tests.observed_clients import GROUP
+from tests.observed_cluster import ObservedCluster, observed_cluster
 
 GRAFANA = Path(__file__).parents[2] / "contrib" / "grafana"
 CLUSTER = "flights"

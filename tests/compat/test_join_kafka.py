@@ -16,10 +16,11 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from benchmarks.apache_kafka import NotAvailableError, free_ports
+from benchmarks.apache_kafka import NotAvailableError
 from kalda import Admin, ClientError, Consumer, NewTopic, Producer
 from kalda.cluster import paths
 from kalda.common.types import TopicPartition
+from kalda.testing.ports import free_ports
 from kalda.testing.process import KaldaProcessError
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.compat.old_kafka import ApacheBroker
@@ -362,6 +363,8 @@ def test_brokers_join_a_secured_cluster(tmp_path: Path, coordination: str) -> No
             "zookeeper.ssl.keystore.type": "PEM",
             "zookeeper.ssl.truststore.location": files.trust,
             "zookeeper.ssl.truststore.type": "PEM",
+            "zookeeper.ssl.protocol": "TLSv1.3",
+            "zookeeper.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
         }
         login = files.login_file("bob")
         client = {

@@ -9,10 +9,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from benchmarks.apache_kafka import NotAvailableError
+from kalda import AcknowledgeType, Admin, AlterConfigOp, ConfigResource, ShareConsumer, serializers
 from tests.compat.newest_kafka import TARGETS, Site, running, streams_jars
 
 WORDS = Path(__file__).parent / "java" / "WordCount.java"
@@ -213,6 +215,81 @@ def test_groups(site: Site, protocol: str) -> None:
     assert "Successful" in command("--delete-offsets", "--group", group, "--topic", topic)
     assert "successful" in command("--delete", "--group", group)
     assert group not in command("--list").split()
+
+
+def test_share_groups(site: Site) -> None:
+    """The console share consumer accepts, rejects and reads again; the tool of share groups does the rest."""
+    site.create_topic("jobs", "--partitions", "1", "--replication-factor", "3")
+    site.produce("jobs", [str(n) for n in range(30)])
+    site.tool(
+        "ConfigCommand", "--alter", "--group", "workers", "--add-config", "share.auto.offset.reset=earliest"
+    )
+
+    def consume(*arguments: str) -> list[str]:
+        limits = ("--max-messages", "30", "--timeout-ms", "60000")
+        read = site.tool(
+            "consumer.ConsoleShareConsumer", "--topic", "jobs", "--group", "workers", *limits, *arguments
+        )
+        return sorted(read.split(), key=int)
+
+    def command(*arguments: str) -> str:
+        return site.tool("consumer.group.ShareGroupCommand", *arguments)
+
+    def lag() -> str:
+        # Apache's leader stores the start offset with the next change only.
+        lines = command("--describe", "--group", "workers").splitlines()
+        [line] = [each.split() for each in lines if " jobs " in each]
+        return line[4]
+
+    assert [str(n) for n in range(30)] == consume()
+    assert "workers" in command("--list").split()
+    assert "Empty" in command("--describe", "--state", "--group", "workers")
+    assert "0" == lag()
+    command("--reset-offsets", "--group", "workers", "--topic", "jobs", "--to-earliest", "--execute")
+    assert "30" == lag()
+    assert [str(n) for n in range(30)] == consume("--reject")
+    assert "0" == lag()
+    assert "Successful" in command("--delete-offsets", "--group", "workers", "--topic", "jobs")
+    assert "successful" in command("--delete", "--group", "workers")
+    assert "workers" not in command("--list").split()
+
+
+@pytest.mark.parametrize("acquire_mode", ["batch_optimized", "record_limit"])
+def test_kaldas_share_consumer(site: Site, acquire_mode: Literal["batch_optimized", "record_limit"]) -> None:
+    topic, group = f"shared-{acquire_mode}", f"sharing-{acquire_mode}"
+    site.create_topic(topic)
+    site.produce(topic, [str(n) for n in range(300)])
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        earliest = AlterConfigOp.set("share.auto.offset.reset", "earliest")
+        admin.incremental_alter_configs({ConfigResource.group(group): [earliest]})
+    accepted: list[str] = []
+    with ShareConsumer(
+        topic,
+        bootstrap_servers=site.bootstrap,
+        group_id=group,
+        share_acknowledgement_mode="explicit",
+        share_acquire_mode=acquire_mode,
+        max_poll_records=50,
+        value_deserializer=serializers.string(),
+    ) as consumer:
+        renewed = None
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(accepted) < 299:
+            assert time.monotonic() < deadline, f"{len(accepted)} of 300"
+            for record in consumer.poll(1.0):
+                if record.value == "7" and renewed is None:
+                    renewed = record
+                    consumer.acknowledge(record, AcknowledgeType.RENEW)
+                elif record.value == "8" and record.delivery_count == 1:
+                    consumer.acknowledge(record, AcknowledgeType.RELEASE)
+                else:
+                    accepted.append(record.value)
+                    consumer.acknowledge(record)
+        assert renewed is not None
+        consumer.acknowledge(renewed)
+        assert {None} == set(consumer.commit().values())
+    assert {str(n) for n in range(300)} - {"7"} == set(accepted)
+    assert 299 == len(accepted)
 
 
 def test_acls(site: Site) -> None:

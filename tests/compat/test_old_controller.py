@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import NotAvailableError, free_ports, kafka_jars
+from benchmarks.apache_kafka import NotAvailableError, kafka_jars
 from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.admin.partitions import ElectionType
 from kalda.clients.admin.topics import TopicPartitionInfo
@@ -20,6 +20,7 @@ from kalda.common.types import TopicPartition
 from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kalda.testing.ports import free_ports
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.compat.old_kafka import ApacheBroker
 from tests.integration.cluster.helpers import wait_until

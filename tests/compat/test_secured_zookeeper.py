@@ -11,10 +11,11 @@ from kazoo.exceptions import NoAuthError
 
 from benchmarks.apache_kafka import NotAvailableError
 from kalda.testing import BrokerProcess, ProcessCluster
+from kalda.testing.ports import free_ports
 from tests.compat.java_releases import JavaRelease
 from tests.integration.clients.clients import ConfluentClient, Message
 from tests.integration.cluster.helpers import create_topic, leaders, wait_until
-from tests.integration.real_zookeeper import RealZooKeeper, free_port, missing
+from tests.integration.real_zookeeper import RealZooKeeper, missing
 from tests.integration.zookeeper.secured_servers import SERVERS, SecuredServer, secured_server
 from tests.integration.zookeeper.test_java_client import command_line
 from tests.integration.zookeeper.tls_files import TlsFiles
@@ -142,7 +143,7 @@ def test_kafkas_tools_write_users_to_our_server(tmp_path: Path) -> None:
 @contextlib.contextmanager
 def ensemble(files: TlsFiles, count: int = 3) -> Iterator[list[tuple[RealZooKeeper, int]]]:
     """Run servers that elect a leader, with their TLS ports; they trust each other over plaintext."""
-    ports = [[free_port() for _ in range(3)] for _ in range(count)]
+    ports = [free_ports(3) for _ in range(count)]
     members = {
         f"server.{number}": f"127.0.0.1:{quorum}:{election}"
         for number, (quorum, election, _) in enumerate(ports, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kalda import Admin
 from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
 from tests.compat.conftest import JavaTool
 
 TOOL = "org.apache.kafka.tools.ClientMetricsCommand"

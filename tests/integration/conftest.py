@@ -5,7 +5,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kalda.testing.process import CommandProcess
+from tests import forked_commands
 from tests.shared_broker import shared_broker
+
+CommandProcess._popen = forked_commands.Popen
 
 LARGE_MESSAGE_BYTES = 12_000_000
 """What the broker of these tests accepts, so that 10 MB messages with their overhead fit."""

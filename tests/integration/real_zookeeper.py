@@ -16,6 +16,8 @@ from types import TracebackType
 
 import pytest
 
+from kalda.testing.ports import free_ports
+
 START_SECONDS = 60.0
 """A JVM starts slowly where all cores are busy with other tests."""
 
@@ -90,7 +92,7 @@ class RealZooKeeper:
     def start(self) -> None:
         """Start, on the port of the last time if there was one, and return when it serves."""
         for _ in range(_PORT_ATTEMPTS):
-            port = self.port or free_port()
+            port = self.port or free_ports(1)[0]
             self._spawn(port)
             if self._wait_serving(port):
                 self.port = port
@@ -202,13 +204,6 @@ def _four_letter_word(port: int, word: bytes) -> bytes:
             return b"".join(iter(lambda: connection.recv(4096), b""))
     except OSError:
         return b""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

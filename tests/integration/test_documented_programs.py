@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kalda import Consumer, serializers
 from kalda.testing import Cluster, KaldaProcess
+from tests.integration.nats.jetstream_servers import jetstream_broker
+from tests.integration.nats.raw_nats import nats_port
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
@@ -49,7 +53,9 @@ def test_the_home_page_tests_an_application_with_a_cluster() -> None:
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["produce", "consume", "transactions", "arrow", "asyncio", "administer"])
+@pytest.mark.parametrize(
+    "page", ["produce", "consume", "transactions", "share-groups", "arrow", "asyncio", "administer"]
+)
 def test_a_pages_programs_run_one_after_another(page: str, cluster: Cluster) -> None:
     """A reader copies the blocks of a page from the first to the last."""
     blocks = BLOCK.findall((DOCS / "how-to" / f"{page}.md").read_text())
@@ -61,6 +67,87 @@ def test_a_pages_programs_run_one_after_another(page: str, cluster: Cluster) -> 
     )
 
     assert 0 == run.returncode, run.stderr
+
+
+PRINTING = re.compile(r"^```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_programs_of_the_nats_page_print_what_the_page_says(tmp_path: Path) -> None:
+    text = (DOCS / "how-to" / "use-nats.md").read_text()
+    programs = PRINTING.findall(text)
+    assert 2 == len(programs)
+    with jetstream_broker(tmp_path / "data") as process:
+        for program, expected in programs:
+            code = program.replace("127.0.0.1:4222", f"127.0.0.1:{nats_port(process)}")
+            run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+            assert (0, expected) == (run.returncode, run.stdout), run.stderr
+
+
+TITLED = re.compile(r'^```python title="(?P<name>[^"]+)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+def test_the_worker_of_its_page_processes_what_the_page_enqueues(cluster: Cluster, tmp_path: Path) -> None:
+    for program in TITLED.finditer((DOCS / "how-to" / "workers.md").read_text()):
+        (tmp_path / program["name"]).write_text(program["code"].replace("127.0.0.1:9092", cluster.bootstrap))
+    enqueue = subprocess.run(
+        [sys.executable, "enqueue.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert 0 == enqueue.returncode, enqueue.stderr
+    with (
+        subprocess.Popen([sys.executable, "tasks.py"], cwd=tmp_path) as worker,
+        Consumer(
+            "thumbnails-done",
+            bootstrap_servers=cluster.bootstrap,
+            auto_offset_reset="earliest",
+            value_deserializer=serializers.json(),
+        ) as consumer,
+    ):
+        done = {next(consumer).value["image"] for _ in range(100)}
+        worker.terminate()
+        assert 0 == worker.wait(60)
+    assert {f"{number}.jpg" for number in range(100)} == done
+
+
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        ("celery", ["celery", "-A", "tasks", "worker", "--concurrency", "2", "--loglevel", "INFO"]),
+        ("taskiq", ["taskiq", "worker", "tasks:broker", "--workers", "1"]),
+    ],
+)
+def test_the_tasks_of_a_task_queues_page_run(
+    page: str, command: list[str], cluster: Cluster, tmp_path: Path
+) -> None:
+    text = (DOCS / "how-to" / f"{page}.md").read_text()
+    assert " ".join(command[:4]) in text
+    for program in TITLED.finditer(text):
+        (tmp_path / program["name"]).write_text(program["code"].replace("127.0.0.1:9092", cluster.bootstrap))
+    enqueue = subprocess.run(
+        [sys.executable, "enqueue.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert 0 == enqueue.returncode, enqueue.stderr
+    expected = {f"resized {number}.jpg" for number in range(10)} | {"resized later.jpg"}
+    if page == "celery":
+        expected.add("resized broken.jpg")
+    with subprocess.Popen(
+        [sys.executable, "-m", *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as worker:
+        try:
+            assert worker.stdout is not None
+            for line in worker.stdout:
+                print(line, end="")
+                expected = {each for each in expected if each not in line}
+                if not expected:
+                    break
+        finally:
+            os.killpg(worker.pid, signal.SIGKILL)
+    assert not expected
 
 
 STEP = re.compile(r"^```(?P<language>sh|python|text)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -9,7 +9,8 @@ to get, for each bug, the number of schedules until it was found from several fi
 
     python -m tests.simulation.planted --plant NAME simulate --seed SEED --seconds 30 [--shrink]
 
-runs `kalda` with the bug, with all options that `kalda simulate` has.
+runs `kalda` with the bug, with all options that `kalda simulate` has; those of etcd need
+``--coordination etcd``.
 """
 
 import argparse
@@ -28,17 +29,30 @@ from kalda.broker.replicas.follower import fetcher_core
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.replicas.role_changes import RoleChanges
+from kalda.broker.share.dead_letters import DeadLetters
+from kalda.broker.share.led_share_partition import LedSharePartition
 from kalda.broker.transactions.marker_appends import Marker, MarkerAppends
 from kalda.cli import main as kalda
 from kalda.cluster import isr_store
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
 from kalda.controller import partition_leadership, partition_state_machine
 from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
+from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.coordinator.share.delivery_state import PartitionState
+from kalda.coordinator.share.share_partition import SharePartition
+from kalda.coordinator.share.share_shard import ShareShard
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kalda.etcd import messages
+from kalda.etcd.changes import Changes
+from kalda.etcd.link import EtcdLink
+from kalda.etcd.requests import Requests
+from kalda.etcd.transaction import Transaction
+from kalda.simulation.cluster import ETCD, ZOOKEEPER
 from kalda.simulation.run import WORKLOADS, run, warm_up
 from kalda.simulation.runner import processors, run_apart, run_many
 from kalda.simulation.schedule import Outcome, Schedule, draw
@@ -66,14 +80,18 @@ class PlantedBug:
     plant: Callable[[], None]
     workloads: tuple[str, ...] = ()
     """All of them if it names none."""
+    engine: str = ZOOKEEPER
+    """What keeps the cluster's metadata: a bug of one engine is not met on another."""
 
 
 BUGS: Final[dict[str, PlantedBug]] = {}
 
 
-def _bug(name: str, *workloads: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def _bug(
+    name: str, *workloads: str, engine: str = ZOOKEEPER
+) -> Callable[[Callable[[], None]], Callable[[], None]]:
     def add(plant: Callable[[], None]) -> Callable[[], None]:
-        BUGS[name] = PlantedBug(name, plant, workloads)
+        BUGS[name] = PlantedBug(name, plant, workloads, engine)
         return plant
 
     return add
@@ -375,7 +393,124 @@ def _generation_unchecked() -> None:
         _patch(kind, "validate_offset_commit", _nothing)
 
 
+# Share groups.
+
+
+@_bug("share: deliveries not stored", "share-groups")
+def _deliveries_unstored() -> None:
+    progress = SharePartition.progress
+
+    def without_counts(self: SharePartition, transitions: Any) -> Any:
+        found = progress(self, transitions)
+        return found._replace(ranges=tuple(each._replace(deliveries=0) for each in found.ranges))
+
+    _patch(SharePartition, "progress", without_counts)
+
+
+@_bug("share: acknowledged although it was not stored", "share-groups")
+def _acknowledged_unstored() -> None:
+    on_written = LedSharePartition._on_written
+
+    def confirm(self: Any, core: Any, batch: Any, done: Pending[None]) -> None:
+        on_written(self, core, batch, Pending.of(None))
+
+    _patch(LedSharePartition, "_on_written", confirm)
+
+
+@_bug("share: leader epoch unchecked at a write of state", "share-groups")
+def _share_epoch_unchecked() -> None:
+    write = ShareShard.write
+
+    def write_anyway(self: ShareShard, key: Any, change: Any) -> Any:
+        state = self.state(key)
+        return write(self, key, change if state is None else change._replace(leader_epoch=state.leader_epoch))
+
+    _patch(ShareShard, "write", write_anyway)
+
+
+@_bug("share: every tenth batch of letters dropped", "share-groups")
+def _dropped_letters() -> None:
+    write = DeadLetters.write
+    written = 0
+
+    def write_most(self: DeadLetters, group_id: str, name: Any, log: Any, dead: Any) -> Pending[Any]:
+        nonlocal written
+        written += 1
+        return write(self, group_id, name, log, dead) if written % 10 else Pending.of(list(dead))
+
+    _patch(DeadLetters, "write", write_most)
+
+
+@_bug("share: the end of one session releases the records of all", "share-groups")
+def _all_released() -> None:
+    def acquired_by_anybody(self: SharePartition, member_id: str) -> list[Any]:
+        return [each for each in self._ranges if each.member and each.transition is None]
+
+    _patch(SharePartition, "_acquired_by", acquired_by_anybody)
+
+
+@_bug("share: times and keys forgotten by the next leader", "share-groups")
+def _forgotten_facts() -> None:
+    _patch(SharePartition, "_forget_records", _nothing)
+
+
+@_bug("share: creation resets what there is", "share-groups")
+def _creation_resets() -> None:
+    initialize = ShareShard.initialize
+
+    def reset(self: ShareShard, key: Any, state_epoch: int, start_offset: int) -> Any:
+        stored = self.state(key)
+        if stored is None or state_epoch <= stored.state_epoch:
+            return initialize(self, key, state_epoch, start_offset)
+        state = PartitionState(state_epoch, start_offset, complete_count=0)
+        return Result([self._snapshot(key, self._stored[key], state)], None)
+
+    _patch(ShareShard, "initialize", reset)
+
+
 # Finding them.
+
+
+# etcd.
+
+
+@_bug("etcd: results overtake changes", "coordination", engine=ETCD)
+def _overtaking_results() -> None:
+    async def wait_not(self: Changes, connection: EtcdLink, revision: int) -> None:
+        del self, connection, revision
+
+    _patch(Changes, "wait_reported", wait_not)
+
+
+@_bug("etcd: write sent again although it took effect", "coordination", engine=ETCD)
+def _repeated_write() -> None:
+    settle = Requests.settle
+
+    async def unsettled(self: Requests, connection: EtcdLink) -> None:
+        fence = self._fence
+        fence.version = fence.found(await connection.txn(messages.txn((), (fence.read(),)))).version
+        await settle(self, connection)
+
+    _patch(Requests, "settle", unsettled)
+
+
+@_bug("etcd: lost request reported from a later moment", "coordination", engine=ETCD)
+def _later_history() -> None:
+    reads = Transaction._reads
+
+    def later(self: Transaction, revision: int) -> list[bytes]:
+        return reads(self, revision and revision + 1)
+
+    _patch(Transaction, "_reads", later)
+
+
+@_bug("etcd: compaction unnoticed", "coordination", engine=ETCD)
+def _unnoticed_compaction() -> None:
+    async def skip(self: Changes, connection: EtcdLink, why: str) -> None:
+        read = messages.range_op(self._keys.znode("/"))
+        self.watches.caught_up((await connection.txn(messages.txn((), (read,)))).revision)
+
+    _patch(Changes, "_catch_up", skip)
 
 
 def run_planted(name: str, schedule: Schedule) -> Outcome:
@@ -394,7 +529,8 @@ def find(
 ) -> tuple[int, Outcome] | None:
     """Return how many schedules it took to find a bug, and the outcome; None if none of them found it."""
     drawn: Iterator[Schedule] = (
-        draw(seed, workloads_of(name), SECONDS) for seed in range(first, first + schedules_max)
+        draw(seed, workloads_of(name), SECONDS, engine=BUGS[name].engine)
+        for seed in range(first, first + schedules_max)
     )
     with contextlib.closing(run_many(drawn, partial(run_planted, name), jobs=jobs)) as runs:
         for each in runs:

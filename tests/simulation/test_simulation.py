@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarni
 
 SCHEDULES = 200
 MIXED_SCHEDULES = 30
+ETCD_SCHEDULES = 20
 SCHEDULES_PER_TEST = 10
 SECONDS = 20
 """Of faults; start, recovery and checks come on top."""
@@ -43,6 +44,18 @@ def test_schedules_hold(first: int) -> None:
     """A failure names its seed and the command that replays it."""
     code, printed = _simulate(
         *("--first", str(first), "--schedules", str(SCHEDULES_PER_TEST)),
+        *("--seconds", str(SECONDS), "--jobs", "1"),
+    )
+
+    assert (0, "") == (code, "" if code == 0 else printed), printed
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(1, ETCD_SCHEDULES, SCHEDULES_PER_TEST))
+def test_schedules_on_etcd_hold(first: int) -> None:
+    """Clients of etcd and brokers over a model that loses leaders, compacts, and takes no writes at times."""
+    code, printed = _simulate(
+        *("--coordination", "etcd", "--first", str(first), "--schedules", str(SCHEDULES_PER_TEST)),
         *("--seconds", str(SECONDS), "--jobs", "1"),
     )
 
@@ -92,7 +105,7 @@ os._exit(0)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("seed", "workload"), [(5, "administration"), (4, "groups")])
+@pytest.mark.parametrize(("seed", "workload"), [(5, "administration"), (4, "groups"), (7, "share-groups")])
 def test_hashes_decide_no_order(seed: int, workload: str) -> None:
     """`kalda simulate` runs with one hash seed, but other programs that run a schedule may have any."""
     digests = {

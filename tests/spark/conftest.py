@@ -4,16 +4,26 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
+from _pytest.runner import runtestprotocol
 
+from kalda.testing.process import CommandProcess
+from tests import forked_commands
 from tests.shared_broker import shared_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_HERE: Final = Path(__file__).parent
+_LATE_WORKER: Final = "Python worker failed to connect back"
+"""Spark gives a process of a Python source 10 s to start, whatever the machine has to do; nothing sets it."""
+
+CommandProcess._popen = forked_commands.Popen
 
 _TEST_TIMEOUT_SECONDS = 300
 """The first query of a session starts a JVM and Python workers on a machine that other tests load."""
@@ -128,3 +138,19 @@ Options = Callable[..., dict[str, str]]
 def options(bootstrap: str) -> Options:
     """Options of the source, by keyword, with the address filled in."""
     return lambda **given: {"kafka.bootstrap.servers": bootstrap, **given}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test once more where Spark did not wait for its Python worker."""
+    if _HERE not in item.path.parents or not isinstance(item, pytest.Function):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    if any(each.failed and _LATE_WORKER in each.longreprtext for each in reports):
+        item._initrequest()
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for each in reports:
+        item.ihook.pytest_runtest_logreport(report=each)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True

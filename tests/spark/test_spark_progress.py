@@ -1,7 +1,6 @@
 """A query's progress as a consumer group, a lost checkpoint, and what users see of their mistakes."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
+
+from tests import forked_commands
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,7 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> list[i
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         asked = [confluent_kafka.TopicPartition(topic, number) for number in range(partitions)]
-        return [each.offset for each in consumer.committed(asked, timeout=10)]
+        return [each.offset for each in consumer.committed(asked, timeout=60)]
     finally:
         consumer.close()
 
@@ -30,10 +31,10 @@ def repair(bootstrap: str, directory: Path, *options: str) -> str:
     """Run `kalda pipeline repair` and return what it prints."""
     checkpoint = ["--checkpoint", str(directory / "checkpoint"), "--group", GROUP]
     command = [sys.executable, "-m", "kalda", "pipeline", "repair", *checkpoint, *options]
-    done = subprocess.run(
+    done = forked_commands.run(
         [*command, "--bootstrap-server", bootstrap], capture_output=True, text=True, timeout=60, check=False
     )
-    return done.stdout + done.stderr
+    return f"{done.stdout}{done.stderr}"
 
 
 @pytest.fixture

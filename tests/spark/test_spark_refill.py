@@ -32,7 +32,8 @@ def test_a_backfill_fills_the_table_and_the_stream_goes_on(
     spark: "SparkSession", topics: Topics, tmp_path: Path
 ) -> None:
     """No record is missing and none is there twice, whatever was processed before and by whom."""
-    topic = topics.create("refill", 1)
+    # The records are of 2023; a broker deletes what is older than seven days every five minutes.
+    topic = topics.create("refill", 1, {"retention.ms": "-1"})
     topics.fill(topic, [b"%d" % number for number in range(100)], timestamps=[T0 + n for n in range(100)])
     path = tmp_path / "pipelines.yaml"
     path.write_text(f"""
@@ -103,7 +104,8 @@ def test_an_interrupted_replay_to_a_topic_is_repeated_as_it_was(
     spark: "SparkSession", topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its tasks committed stays; a new plan with more records would take that for all of its own."""
-    topic, copied = topics.create("refill", 1), topics.create("copied", 1)
+    topic = topics.create("refill", 1, {"retention.ms": "-1"})
+    copied = topics.create("copied", 1, {"retention.ms": "-1"})
     topics.fill(topic, [b"%d" % number for number in range(40)])
     path = tmp_path / "pipelines.yaml"
     path.write_text(f"""

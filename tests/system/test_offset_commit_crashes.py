@@ -22,7 +22,7 @@ from tests.system.crashing_kalda import POINTS
 
 PROGRAM = Path(__file__).parent / "crashing_kalda.py"
 TOPIC, GROUP = "read", "readers"
-WAIT_SECONDS = 40.0
+WAIT_SECONDS = 60.0
 
 
 def consumer(bootstrap: str) -> Consumer:
@@ -56,7 +56,7 @@ def committed(bootstrap: str) -> int:
     try:
         while True:
             try:
-                (found,) = reader.committed([TopicPartition(TOPIC, 0)], timeout=5)
+                (found,) = reader.committed([TopicPartition(TOPIC, 0)], timeout=60)
                 return int(found.offset)
             except KafkaException:
                 if time.monotonic() > deadline:
@@ -112,7 +112,7 @@ def test_an_offset_commit_is_whole_or_not_at_all(tmp_path: Path, point: str) -> 
     settings = {
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": "3",
-        "zookeeper.session.timeout.ms": "2000",
+        "zookeeper.session.timeout.ms": "4000",
     }
     with ProcessCluster(
         tmp_path,

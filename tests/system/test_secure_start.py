@@ -29,7 +29,7 @@ def test_a_secure_cluster_serves_its_administrator_and_nobody_else(tmp_path: Pat
         with Admin.from_config(first) as admin:
             admin.create_topics([NewTopic("t", 2, brokers)])
         with Producer.from_config({**first, "acks": "all"}) as producer:
-            producer.send("t", value=b"x", partition=0).result(20)
+            producer.send("t", value=b"x", partition=0).result(60)
         strangers: list[dict[str, str]] = [
             {"bootstrap.servers": kalda.bootstrap},
             {**first, "sasl.jaas.config": first["sasl.jaas.config"].replace('password="', 'password="x')},
@@ -61,7 +61,7 @@ def test_a_secure_cluster_serves_its_administrator_and_nobody_else(tmp_path: Pat
         assert first == {**client(kalda), "bootstrap.servers": first["bootstrap.servers"]}
         # The lines that docs/how-to/secure-a-cluster.md shows.
         with Producer.from_config(str(kalda.directory / "client.properties"), acks="all") as producer:
-            producer.send("t", value=b"y", partition=1).result(20)
+            producer.send("t", value=b"y", partition=1).result(60)
         first = client(kalda)
         with Consumer.from_config({**first, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
             consumer.subscribe(["t"])

@@ -23,7 +23,7 @@ RECORDS_PER_SECOND = 1_000
 PROGRESS_SECONDS = 30.0
 SETTINGS = {
     "min.insync.replicas": "2",
-    "zookeeper.session.timeout.ms": "2000",
+    "zookeeper.session.timeout.ms": "4000",
     "replica.lag.time.max.ms": "5000",
 }
 

@@ -16,7 +16,7 @@ from kalda.testing import BrokerProcess, KaldaProcess, KaldaProcessError, Proces
 from tests.integration.clients.clients import ConfluentClient, Message
 from tests.integration.cluster.helpers import create_topic, leaders, wait_until
 
-FAST_SESSION = {"zookeeper.session.timeout.ms": "2000"}
+FAST_SESSION = {"zookeeper.session.timeout.ms": "4000"}
 
 
 def children(kalda: KaldaProcess) -> dict[int, psutil.Process]:
@@ -57,7 +57,7 @@ def test_a_killed_parent_leaves_no_orphans(tmp_path: Path) -> None:
     # At once: the children of before may still be about to end.
     with kalda:
         assert 2 == len(kalda.bootstrap.split(","))
-        assert [] == psutil.wait_procs(processes, timeout=20)[1]
+        assert [] == psutil.wait_procs(processes, timeout=60)[1]
 
 
 def test_a_broker_that_dies_is_reported_and_the_others_serve_on(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_generated_id_is_kept(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stdout.readline().startswith(b"kalda ready bootstrap=")
             process.send_signal(signal.SIGTERM)
-            assert 0 == process.wait(20)
+            assert 0 == process.wait(60)
             process.stdout.close()
             assert "broker.id=1001\n" in (tmp_path / "broker" / "meta.properties").read_text()
 

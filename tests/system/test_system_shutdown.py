@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
 
 def controller_id(cluster: ProcessCluster) -> int:
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
-    return int(admin.list_topics(timeout=10).controller_id)
+    return int(admin.list_topics(timeout=60).controller_id)
 
 
 def check_ended_cleanly(cluster: ProcessCluster, broker_id: int, reason: str) -> None:

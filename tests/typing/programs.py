@@ -99,6 +99,23 @@ RIGHT: Final = {
                 async for record in consumer:
                     print(record.offset)
         """,
+    "share": """
+        with kalda.ShareConsumer(
+            "jobs", bootstrap_servers="a:1", group_id="workers", share_acknowledgement_mode="explicit"
+        ) as consumer:
+            for record in consumer.poll(1.0):
+                again = record.delivery_count < 3
+                kinds = kalda.AcknowledgeType
+                consumer.acknowledge(record, kinds.RELEASE if again else kinds.REJECT)
+            for partition, error in consumer.commit().items():
+                print(partition.topic, error)
+        """,
+    "async_share": """
+        async def main() -> None:
+            async with kalda.AsyncShareConsumer("jobs", bootstrap_servers="a:1", group_id="g") as consumer:
+                async for record in consumer:
+                    print(record.offset)
+        """,
     "deserializer": """
         def decode(topic: str, data: bytes | None) -> str | None:
             return None if data is None else data.decode()
@@ -287,6 +304,9 @@ WRONG: Final = {
     "unknown_reset": 'kalda.Consumer("t", bootstrap_servers="a:1", auto_offset_reset="smallest")',
     "unknown_isolation": 'kalda.Consumer("t", bootstrap_servers="a:1", isolation_level="committed")',
     "unknown_group_protocol": 'kalda.Consumer("t", bootstrap_servers="a:1", group_protocol="new")',
+    "share_acknowledgement": 'kalda.ShareConsumer("t", group_id="g", acknowledgement="explicit")',
+    "share_acknowledgement_mode": 'kalda.ShareConsumer("t", group_id="g", share_acknowledgement_mode="auto")',
+    "seek_in_a_queue": 'kalda.ShareConsumer("t", bootstrap_servers="a:1", group_id="g").seek(0)',
     "unknown_security": 'kalda.Admin(bootstrap_servers="a:1", security_protocol="TLS")',
     "unknown_mechanism": 'kalda.Admin(bootstrap_servers="a:1", sasl_mechanism="SCRAM")',
     "brokers_as_text": 'kalda.Cluster(brokers="3")',

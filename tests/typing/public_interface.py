@@ -199,6 +199,56 @@ def typed_records() -> None:
         assert_type(texts, kalda.Producer[bytes | None, str])
 
 
+def shared_records() -> None:
+    """A share consumer's records are typed by its deserializers, too."""
+    order = kalda.serializers.json(Order)
+    with kalda.ShareConsumer(
+        "t",
+        bootstrap_servers="a:1",
+        group_id="g",
+        share_acknowledgement_mode="explicit",
+        share_acquire_mode="record_limit",
+        value_deserializer=order,
+    ) as consumer:
+        assert_type(consumer, kalda.ShareConsumer[bytes | None, Order])
+        for record in consumer.poll(1.0, max_records=5):
+            assert_type(record, kalda.ShareRecord[bytes | None, Order])
+            assert_type(record.delivery_count, int)
+            consumer.acknowledge(record, kalda.AcknowledgeType.RELEASE)
+        consumer.acknowledge(consumer.poll())
+        consumer.acknowledge(5)  # type: ignore[arg-type]  # it takes records
+        consumer.acknowledge(next(consumer), 1)  # type: ignore[arg-type]  # it takes an AcknowledgeType
+        assert_type(consumer.commit(), dict[kalda.TopicPartition, kalda.ClientError | None])
+    configured = kalda.ShareConsumer.from_config("client.properties", "t")
+    assert_type(configured, kalda.ShareConsumer[Any, Any])
+
+
+def workers() -> None:
+    """A worker has the types of its function."""
+
+    @kalda.worker("t", "g", concurrency=64, reject_on=(KeyError,), value_deserializer=order_of)
+    def work(record: kalda.ShareRecord[bytes | None, Order]) -> int:
+        return record.offset
+
+    assert_type(work, kalda.Worker[int, Order])
+    work.run(bootstrap_servers="a:1")
+    work.stop()
+    kalda.worker("t", "g", reject_on=5)  # type: ignore[arg-type]  # it takes exceptions
+
+    @kalda.worker("t", "g", value_deserializer=order_of)  # type: ignore[arg-type]  # its records have orders
+    def other(record: kalda.ShareRecord[bytes | None, int]) -> None:
+        pass
+
+
+async def shared_records_with_asyncio() -> None:
+    """The asynchronous share consumer has the same types."""
+    async with kalda.AsyncShareConsumer("t", group_id="g", key_deserializer=str) as consumer:
+        async for record in consumer:
+            assert_type(record, kalda.ShareRecord[str, bytes | None])
+            consumer.acknowledge(record)
+        assert_type(await consumer.commit(), dict[kalda.TopicPartition, kalda.ClientError | None])
+
+
 async def typed_records_with_asyncio() -> None:
     """The asynchronous clients have the same types."""
     text = kalda.serializers.string()

@@ -19,12 +19,19 @@ from kalda.coordinator.group.offset_records import (
     OffsetAndMetadata,
     offset_commit_record,
 )
+from kalda.coordinator.group.share import share_group_records
+from kalda.coordinator.share import share_records
+from kalda.coordinator.share.delivery_state import PartitionState
 from kalda.coordinator.transaction import transaction_log
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 from kalda.coordinator.transaction.transaction_state import TransactionState
+from kalda.events import ring_file as events_ring_file
+from kalda.events.ring import EVENT_FILES
 from kalda.pipelines.mirror.mirror_maker_records import Heartbeat
 from kalda.protocol.messages import consumer_group_records as messages
+from kalda.protocol.messages import share_group_records as share_messages
 from kalda.protocol.messages.group_records import GroupMetadataValue, OffsetCommitValue
+from kalda.protocol.messages.share_state_records import ShareSnapshotValue, ShareUpdateValue
 from kalda.protocol.messages.transaction_log import TransactionLogValue
 from kalda.protocol.schema import Message
 from kalda.security.acl import znodes as acl_znodes
@@ -105,6 +112,7 @@ def test_requests_between_brokers_and_their_versions() -> None:
 
 
 TRANSACTION: Final = TransactionMetadata("t", 1, 0, 1000, TransactionState.EMPTY, update_ms=0)
+SHARE_PARTITION: Final = share_records.SharePartitionKey("g", ZERO_UUID, 0)
 COMMITTED: Final = OffsetAndMetadata(1, -1, "", 0)
 WRITTEN_RECORDS: Final = {
     "committed offset": (
@@ -113,6 +121,11 @@ WRITTEN_RECORDS: Final = {
     ),
     "classic group": (group_metadata_record("g", GroupMetadataValue(protocol_type="consumer")),),
     "consumer group": (consumer_records.group_epoch_record("g", 1),),
+    "share group": (share_group_records.group_record("g", 1, 0),),
+    "share partition": (
+        share_records.snapshot_record(SHARE_PARTITION, share_records.Snapshot(0, PartitionState(1, 0), 0, 0)),
+        share_records.update_record(SHARE_PARTITION, share_records.Update(0, 0, 0, 0, ())),
+    ),
     "transactional id": (
         transaction_log.encode(TRANSACTION, 0),
         transaction_log.encode(TRANSACTION, 1),
@@ -126,6 +139,12 @@ RECORD_CLASSES: Final[dict[str, tuple[type[Message], ...]]] = {
         for name, each in vars(messages).items()
         if name.startswith("ConsumerGroup") and name.endswith("Value")
     ),
+    "share group": tuple(
+        each
+        for name, each in vars(share_messages).items()
+        if name.startswith("ShareGroup") and name.endswith("Value")
+    ),
+    "share partition": (ShareSnapshotValue, ShareUpdateValue),
     "transactional id": (TransactionLogValue,),
 }
 
@@ -187,6 +206,7 @@ def test_files_and_their_versions() -> None:
     expected = {name: [version] for name, version in file_versions().items()}
     assert expected == {name: found for name, found in listed.items() if name in expected}
     assert {REPLACED_DIRECTORIES_FILE, READ_NONCE_FILE} <= listed.keys()
+    assert [events_ring_file.VERSION] == listed[EVENT_FILES[0]]
 
 
 def test_state_of_pipelines_and_its_versions() -> None:

@@ -6,6 +6,7 @@ builders of their own in their packages; each builder returns what it makes.
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.context.broker_context import BrokerContext
@@ -18,8 +19,10 @@ from kalda.broker.fetching.fetch_session import FetchSessionCache
 from kalda.broker.groups.assembly import (
     build_consumer_group_coordinator,
     build_group_coordinator,
-    check_consumer_groups,
+    check_groups,
 )
+from kalda.broker.history.assembly import build_history
+from kalda.broker.history.history_recorder import CHECK_INTERVAL_MS, HistoryRecorder
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.leases.lease_grants import LeaseGrants
 from kalda.broker.leases.read_leases import LeaseLimits
@@ -52,6 +55,9 @@ from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.security.broker_audit import AUDIT_INTERVAL_MS
 from kalda.broker.security.broker_listeners import BrokerListeners
 from kalda.broker.security.host_addresses import HostAddresses
+from kalda.broker.share.lazy_share import LazyShare, build_share_runtime
+from kalda.broker.share.share_metrics import register_share_metrics
+from kalda.broker.share.stored_share_settings import StoredShareSettings
 from kalda.broker.telemetry.assembly import EXPIRY_CHECK_INTERVAL_MS, build_client_metrics
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
@@ -61,12 +67,17 @@ from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
+from kalda.coordinator.share.share_config import ShareCoordinatorConfig
+from kalda.events.event import EventKind, EventSink, Subject
 from kalda.net.server import Server, ServerConfig
 from kalda.runtime.clock import Clock
 from kalda.security.quota.rate import Window
 from kalda.settings import BrokerConfig
 
 if TYPE_CHECKING:
+    from kalda.broker.nats.nats_listeners import NatsListeners
+    from kalda.broker.share.assembly import Share
     from kalda.net.metrics_http import MetricsServer
 
 PURGATORIES: Final = ("fetch", "produce", "delete_records", "topic")
@@ -86,10 +97,12 @@ class BrokerParts:
     controller_channel: ControllerChannel
     replication: Replication
     transactions: Transactions
+    history: HistoryRecorder | None
     remote_end_offsets: RemoteEndOffsets
     service_tasks: ServiceTasks
     health: BrokerHealth
     metrics_server: "MetricsServer | None"
+    nats: "NatsListeners | None"
 
     @property
     def server(self) -> Server:
@@ -106,10 +119,13 @@ class BrokerParts:
         """Start the background work of all parts."""
         context, services, tasks = self.context, self.services, self.service_tasks
         tasks.run("registration", context.registration.run())
+        if context.recorder is not None:
+            tasks.run("events", context.recorder.run())
         run_log_maintenance(tasks, context.config, context.log_manager, services.replica_manager)
         run_log_cleaner(tasks, context)
         self.replication.run(tasks, context)
         self.transactions.run(tasks, context.config)
+        services.lazy_share.run(tasks)
         tasks.run("certificates", context.access.tls.run())
         tasks.run("listeners", self.listeners.run(context.registration.update))
         for work in context.access.background():
@@ -125,8 +141,15 @@ class BrokerParts:
         tasks.every("client metrics", EXPIRY_CHECK_INTERVAL_MS, services.client_metrics.expire)
         tasks.run("registered brokers", context.brokers.run())
         tasks.run("features", context.features.run())
+        if self.nats is not None and self.nats.jetstream is not None:
+            tasks.run("JetStream", self.nats.jetstream.run())
+        if self.history is not None:
+            tasks.run("cluster history", self.history.run())
+            tasks.every("cluster history snapshots", CHECK_INTERVAL_MS, self.history.check_snapshot)
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
+        for work in context.schema_validation.background():
+            tasks.run("schema registry", work)
 
     async def _delete_ended_tokens(self) -> None:
         """Delete the delegation tokens that have ended, as the controller does for all brokers."""
@@ -152,9 +175,14 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
     control = _build_control(context, cache, replicas)
     topic_admin = _build_topic_admin(context, cache, purgatories["topic"], control.controller)
     internal_topics = InternalTopics(config, clock, cache, replicas, topic_admin)
-    groups = build_group_coordinator(context, cache, internal_topics)
+    share_settings = StoredShareSettings(config, context.config_store)
+    groups = build_group_coordinator(context, cache, internal_topics, share_settings)
+    share = _build_share(
+        context, cache, replicas, topic_admin, internal_topics, groups, purgatories["fetch"], share_settings
+    )
     ids = ProducerIds(context.broker_id, context.cluster_store)
     transactions = build_transactions(context, cache, replicas, purgatories["produce"], internal_topics, ids)
+    history = build_history(context, cache, topic_admin, internal_topics, control.controller)
     services = BrokerServices(
         access=context.access,
         api_versions=advertised_versions(
@@ -172,6 +200,7 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
         consumer_groups=build_consumer_group_coordinator(context, groups),
         controller=control.controller,
         controller_requests=control.requests,
+        events=context.recorder,
         features=context.features,
         fetch_sessions=_build_fetch_sessions(context),
         group_coordinator=groups,
@@ -187,6 +216,7 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
         releases=ListenerReleases(config.kalda_as_version),
         replica_alter_log_dirs=replication.alter_log_dirs,
         replica_manager=replicas,
+        lazy_share=share,
         topic_admin=topic_admin,
         topic_responses=TopicResponses(cache),
         transaction_coordinator=transactions.coordinator,
@@ -205,13 +235,40 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
         controller_channel=control.channel,
         replication=replication,
         transactions=transactions,
+        history=history,
         remote_end_offsets=_build_remote_end_offsets(context, cache),
         service_tasks=ServiceTasks(tasks),
         health=health,
         metrics_server=_build_metrics_server(context, health),
+        nats=_build_nats(context, cache, ids, tasks, services),
     )
     _register_metrics(parts)
     return parts
+
+
+def _build_share(
+    context: BrokerContext,
+    cache: MetadataCache,
+    replicas: ReplicaManager,
+    topic_admin: TopicAdmin,
+    internal_topics: InternalTopics,
+    groups: GroupCoordinator,
+    purgatory: DelayedOperationPurgatory,
+    settings: StoredShareSettings,
+) -> LazyShare:
+    config = context.config.part(ShareCoordinatorConfig)
+    runtime = build_share_runtime(internal_topics, config, context.metrics)
+
+    def build() -> "Share":
+        from kalda.broker.share.assembly import build_share
+
+        return build_share(
+            context, cache, replicas, topic_admin, internal_topics, runtime, groups, purgatory, settings
+        )
+
+    share = LazyShare(config, groups, build)
+    register_share_metrics(context.metrics, share, groups)
+    return share
 
 
 def _build_dispatcher(
@@ -239,10 +296,11 @@ def _build_dispatcher(
 
 
 def _own_apis(config: BrokerConfig) -> list[ApiKey]:
-    """Return the APIs that only brokers of tests have."""
+    """Return the APIs that few brokers have: those of tests, and that of brokers with listeners of NATS."""
     enabled = {
         ApiKey.ALTER_FAULTS: config.kalda_faults_api_enable,
         ApiKey.ALTER_NAMESPACES: config.kalda_namespaces_api_enable,
+        ApiKey.ROUTE_NATS: bool(config.nats_listeners),
     }
     return [key for key, is_enabled in enabled.items() if is_enabled]
 
@@ -373,6 +431,7 @@ def _build_controller(context: BrokerContext, channel: ControllerChannel) -> Con
             config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else None
         ),
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
+        events=context.events,
     )
 
     def on_broker_change(names: frozenset[str]) -> None:
@@ -437,11 +496,14 @@ def _build_listeners(
     server = _build_server(context, early_requests)
     access.logins.attach(server)
     server.on_login = access.audit.login
+    server.on_refused = partial(_note_refused, context.events)
+    access.audit.events = access.throttle.events = context.events
+    services.topic_admin.configs.events = context.events
     listeners = BrokerListeners(
         config, server, access, context.runtime, on_secured=lambda: dispatcher.set_audit(access.audit)
     )
     services.topic_admin.configs.add_check(listeners.validate)
-    services.topic_admin.configs.add_check(check_consumer_groups)
+    services.topic_admin.configs.add_check(check_groups)
 
     def on_broker_change(_: frozenset[str]) -> None:
         services.releases.update(config.kalda_as_version)
@@ -449,6 +511,11 @@ def _build_listeners(
 
     context.config_store.on_broker_change(on_broker_change)
     return listeners
+
+
+def _note_refused(events: EventSink, address: str, setting: str) -> None:
+    subject: Subject = {"host": address} if address else {}
+    events.emit_seldom(EventKind.CONNECTION_REFUSED, subject, {"reason": setting})
 
 
 def _build_metrics_server(context: BrokerContext, health: BrokerHealth) -> "MetricsServer | None":
@@ -464,6 +531,33 @@ def _build_metrics_server(context: BrokerContext, health: BrokerHealth) -> "Metr
         login=context.config.metrics_login,
         network=context.runtime.network,
     )
+
+
+def _build_nats(
+    context: BrokerContext,
+    cache: MetadataCache,
+    ids: ProducerIds,
+    tasks: asyncio.TaskGroup,
+    services: BrokerServices,
+) -> "NatsListeners | None":
+    if not context.config.nats_listeners:
+        return None
+    # Imported only when needed: few brokers have clients of NATS.
+    from kalda.broker.nats.nats_listeners import NatsListeners
+
+    if not context.config.kalda_nats_jetstream_enable:
+        return NatsListeners(context, cache, ids, tasks)
+    from kalda.broker.nats.jetstream.assembly import jetstream_factory
+
+    factory = jetstream_factory(
+        context,
+        cache,
+        services.replica_manager,
+        services.topic_admin,
+        services.purgatories["fetch"],
+        services.lazy_share,
+    )
+    return NatsListeners(context, cache, ids, tasks, factory)
 
 
 def _server_config(config: BrokerConfig, hosts: HostAddresses) -> ServerConfig:

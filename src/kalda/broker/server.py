@@ -37,21 +37,27 @@ from kalda.broker.metadata.registration import (
 from kalda.broker.metadata.session_file import SessionFile
 from kalda.broker.metrics.cluster import register_broker_info
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.schemas.schema_validation import SchemaValidation
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.engine_migration.marker import require_open
+from kalda.cluster.history.recording_client import RecordingClient
 from kalda.cluster.registered_brokers import RegisteredBrokers
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
 from kalda.common.types import TopicPartition
+from kalda.events.event import NO_EVENTS, EventKind, Plain
+from kalda.events.recorder import EventRecorder
 from kalda.faults import FaultPlan
 from kalda.faults.state import Faults
 from kalda.net.frame_filters import FrameFilter
-from kalda.net.peer.dialer import Dialer, TcpDialer
+from kalda.net.peer.dialer import Dialer, ImpatientDialer, TcpDialer
 from kalda.runtime.network import address_text
 from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig
+from kalda.settings.stored_passwords import is_secret_setting
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.storage.conversions import ConversionPool
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
@@ -102,9 +108,18 @@ class BrokerServer:
         self._machine: Final = machine
         self._faults = faults
         self._config: Final = config
-        self._dialer: Final = dialer if dialer is not None else TcpDialer(runtime.network)
+        self._dialer: Final = ImpatientDialer(
+            dialer if dialer is not None else TcpDialer(runtime.network),
+            config.socket_connection_setup_timeout_ms,
+            config.socket_connection_setup_timeout_max_ms,
+        )
         self._runtime: Final = runtime
-        self._cluster_store: Final = ClusterStore(zookeeper, runtime.clock, runtime.random)
+        self._recording: Final = (
+            RecordingClient(zookeeper, runtime.clock, runtime.random, is_secret_setting)
+            if config.kalda_cluster_history_enable
+            else None
+        )
+        self._cluster_store: Final = ClusterStore(self._recording or zookeeper, runtime.clock, runtime.random)
         self._parts: BrokerParts | None = None
         self._namespaces: BrokerNamespaces | None = None
         self.is_zookeeper_silent = False
@@ -210,6 +225,15 @@ class BrokerServer:
         handler = namespace_handler(self.namespaces, new_filter, services.broker_id)
         parts.dispatcher.add_handler(handler, services, parts.context.metrics)
 
+    def _serve_route_requests(self, parts: BrokerParts) -> None:
+        if parts.nats is None:
+            return
+        # Imported only when needed: few brokers have clients of NATS.
+        from kalda.broker.requests.route_nats import route_handler
+
+        handler = route_handler(parts.nats.routes, self._config.inter_broker_listener_name)
+        parts.dispatcher.add_handler(handler, parts.services, parts.context.metrics)
+
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
 
@@ -232,6 +256,7 @@ class BrokerServer:
             self.set_faults(self._faults)
         self._begin_planned_faults(parts, tasks)
         self._serve_namespace_requests(parts)
+        self._serve_route_requests(parts)
         undo.push_async_callback(self._undo_assembly, parts)
         try:
             await parts.listeners.bind()
@@ -240,9 +265,13 @@ class BrokerServer:
         # From now on the controller can reach this broker; requests of clients wait.
         parts.server.start_accepting()
         await self._serve_metrics(parts)
+        await self._serve_nats(parts)
         await context.registration.start()
         parts.run()
         await wait_metadata(parts)
+        if parts.nats is not None:
+            parts.nats.cluster_known()
+            await parts.nats.accept()
         return parts
 
     async def stop(self, hurried: asyncio.Event | None = None) -> None:
@@ -264,6 +293,11 @@ class BrokerServer:
         parts = self.parts
         context, services = parts.context, parts.services
         logger.info("broker %d shuts down", services.broker_id)
+        context.events.emit(
+            EventKind.BROKER_STOPPED,
+            {"broker": services.broker_id},
+            {"broker_epoch": context.registration.broker_epoch, "is_zookeeper_silent": silent.done()},
+        )
         parts.health.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
         await self._hand_over(hurried, silent)
         parts.health.enter(BrokerState.SHUTTING_DOWN)
@@ -274,6 +308,8 @@ class BrokerServer:
         conversions = services.log_manager.resources.conversions
         conversions.close()
         parts.dispatcher.begin_to_close()
+        if parts.nats is not None:
+            await parts.nats.close()
         drain_seconds = _SILENT_DRAIN_SECONDS if silent.done() else DRAIN_SECONDS
         await parts.server.close(0.0 if hurried.is_set() else drain_seconds)
         parts.dispatcher.close()
@@ -288,17 +324,23 @@ class BrokerServer:
         parts.timer.close()
         # It reads files of the logs.
         await self._runtime.background.call(conversions.join)
+        if context.recorder is not None:
+            await context.recorder.close()
         services.log_manager.close(broker_epoch)
         logger.info("broker %d is down", services.broker_id)
 
     def abort(self) -> None:
-        """Close every socket at once and change nothing else: other processes see a broker that died.
+        """Close every socket at once, end its threads and change nothing else, as a broker that died.
 
         Tests use it to kill a broker within a process that goes on. The broker cannot be used afterwards.
         """
         if self._parts is not None:
             self._parts.server.abort()
+            if self._parts.nats is not None:
+                self._parts.nats.abort()
             self._parts.close_metrics()
+            # Its threads would keep the program from ending.
+            self._parts.services.log_manager.resources.conversions.close()
             self._parts.controller_channel.close()
             self._parts.replication.fetchers.close_nowait()
             self._parts.timer.close()
@@ -310,6 +352,7 @@ class BrokerServer:
         config, cluster_store = self._config, self._cluster_store
         try:
             stored = read_stored_identities(self._runtime.file_system, config.log_dirs)
+            await require_open(cluster_store.zookeeper)
             await self._check_cluster_exists(stored)
             await cluster_store.ensure_layout()
             brokers = RegisteredBrokers(cluster_store)
@@ -328,6 +371,8 @@ class BrokerServer:
             )
         except BrokerIdentityError as error:
             raise BrokerStartError(str(error)) from None
+        if self._recording is not None:
+            await self._recording.begin_notes(broker_id)
         # The settings come first: the logs are opened with them.
         config_store = ConfigStore(config, lambda: {partition.topic for partition in log_manager.logs()})
         log_manager = LogManager(
@@ -342,6 +387,11 @@ class BrokerServer:
             random=self._runtime.random,
         )
         undo.push_async_callback(config_store.close)
+        try:
+            validation = SchemaValidation.build(config, self._runtime)
+        except ConfigError as error:
+            raise BrokerStartError(str(error)) from None
+        log_manager.resources.inspection = validation.inspection
         await config_store.start(cluster_store, broker_id)
         try:
             access = BrokerAccess.build(config, config_store, cluster_store, self._runtime, cluster_id)
@@ -358,6 +408,7 @@ class BrokerServer:
                 write_meta_properties(
                     self._runtime.file_system, directory, MetaProperties(cluster_id, broker_id)
                 )
+        recorder = self._open_events(broker_id, log_manager, is_first=not stored)
         logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
         await warn_of_unknown_logs(cluster_store, log_manager.logs().keys(), config.log_dirs)
         return BrokerContext(
@@ -369,10 +420,13 @@ class BrokerServer:
             metrics=Metrics(),
             cluster_store=cluster_store,
             brokers=brokers,
+            recording=self._recording,
             features=features,
             log_manager=log_manager,
-            registration=self._registration(broker_id, log_manager),
+            schema_validation=validation,
+            registration=self._registration(broker_id, log_manager, recorder),
             access=access,
+            recorder=recorder,
             dialer=access.dialer(self._dialer, config.inter_broker_listener_name),
             control_plane_dialer=(
                 None
@@ -381,25 +435,54 @@ class BrokerServer:
             ),
         )
 
-    def _registration(self, broker_id: int, log_manager: LogManager) -> BrokerRegistration:
+    def _open_events(
+        self, broker_id: int, log_manager: LogManager, *, is_first: bool
+    ) -> EventRecorder | None:
+        """Open the ring of events, and record this start and how the broker ended before it."""
+        if self._config.kalda_events_bytes == 0:
+            return None
+        recorder = EventRecorder(
+            broker_id,
+            self._runtime.clock,
+            self._runtime.file_system,
+            self._runtime.background,
+            lambda: log_manager.live_directories,
+            self._config.kalda_events_bytes,
+        )
+        last = recorder.open()
+        details: dict[str, Plain] = {
+            "version": __version__,
+            "is_first": is_first,
+            "is_clean": not log_manager.unclean_directories,
+            "last_event_ms": -1 if last is None else last.time_ms,
+            "offline": dict(log_manager.offline_directories),
+        }
+        log_manager.resources.events = recorder
+        recorder.emit(EventKind.BROKER_STARTED, {"broker": broker_id}, details)
+        return recorder
+
+    def _registration(
+        self, broker_id: int, log_manager: LogManager, recorder: EventRecorder | None
+    ) -> BrokerRegistration:
         return BrokerRegistration(
             self._cluster_store,
             lambda: self._registration_info(broker_id),
             clock=self._runtime.clock,
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
             session_file=SessionFile(self._runtime.file_system, log_manager.live_directories),
+            events=NO_EVENTS if recorder is None else recorder,
         )
 
     async def _check_cluster_exists(self, stored: Mapping[str, MetaProperties]) -> None:
-        """Refuse to create a cluster over the logs of another: ZooKeeper may have lost its data."""
+        """Refuse to create a cluster over the logs of another: the engine may have lost its data."""
         if await self._cluster_store.zookeeper.exists(paths.CLUSTER_ID) is not None:
             return
         for directory, properties in stored.items():
             if properties.cluster_id:
                 raise BrokerStartError(
-                    f"{directory} belongs to cluster.id={properties.cluster_id}, but ZooKeeper has no "
-                    "cluster: its data is missing or damaged; restore it from a copy, or give the broker an "
-                    "empty log directory"
+                    f"{directory} belongs to cluster.id={properties.cluster_id}, but "
+                    f"{self._cluster_store.zookeeper.engine_name} has no cluster: its data is missing or "
+                    "damaged; restore it from a copy, or give the broker an empty log directory"
                 )
 
     def _registration_info(self, broker_id: int) -> BrokerInfo:
@@ -430,6 +513,14 @@ class BrokerServer:
             "without a login" if self._config.metrics_login is None else "to the login of `metrics.login`",
         )
 
+    async def _serve_nats(self, parts: BrokerParts) -> None:
+        if parts.nats is None:
+            return
+        try:
+            await parts.nats.open()
+        except OSError as error:
+            raise BrokerStartError(error.strerror or str(error)) from None
+
     async def _undo_assembly(self, parts: BrokerParts) -> None:
         """Release the ports and connections of a start that failed. No client was served yet."""
         parts.service_tasks.cancel()
@@ -437,6 +528,8 @@ class BrokerServer:
         parts.controller_channel.close()
         await parts.replication.fetchers.close()
         await parts.server.close(drain_seconds=0.0)
+        if parts.nats is not None:
+            parts.nats.abort()
         parts.timer.close()
         await self._withdraw(parts.context.registration)
 
@@ -457,7 +550,8 @@ class BrokerServer:
         if not moving.cancelled():
             reason = moving.result()
         elif silent.done():
-            reason = f"ZooKeeper has not answered for {SILENCE_SECONDS_MAX:g} s"
+            engine = self._cluster_store.zookeeper.engine_name
+            reason = f"{engine} has not answered for {SILENCE_SECONDS_MAX:g} s"
         elif hurried.is_set():
             reason = "a second signal, or the end of its parent process, hurries the shutdown"
         else:
@@ -475,7 +569,9 @@ class BrokerServer:
                 await registration.withdraw()
         except TimeoutError:
             logger.warning(
-                "broker %d is not unregistered; its ZooKeeper session will expire", self.services.broker_id
+                "broker %d is not unregistered; its %s session will expire",
+                self.services.broker_id,
+                self._cluster_store.zookeeper.engine_name,
             )
 
 

@@ -209,6 +209,11 @@ class LoopThread:
         return self._is_closed
 
     @property
+    def is_in_fork(self) -> bool:
+        """Whether the process is a fork of the one that created the thread."""
+        return os.getpid() != self._pid
+
+    @property
     def is_usable(self) -> bool:
         """Whether the loop runs, and in this process."""
         return not (self._is_closed or sys.is_finalizing()) and os.getpid() == self._pid

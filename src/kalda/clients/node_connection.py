@@ -144,10 +144,10 @@ class NodeConnection:
         sent_before, sent_at = connection.bytes_sent, 0.0
 
         def responded(future: "asyncio.Future[Message]") -> None:
-            if metrics is not None:
-                self._count_response(connection, future, sent_at)
-            self._heed_throttle(future)
-            if self._failures and not future.cancelled() and future.exception() is None:
+            if not future.cancelled() and future.exception() is None:
+                if metrics is not None:
+                    self._count_response(connection, sent_at)
+                self._heed_throttle(future.result())
                 self._failures = 0
             if on_response is not None:
                 on_response(future)
@@ -244,10 +244,8 @@ class NodeConnection:
             # Several callers may raise this object; each starts with a traceback of its own.
             raise failure.with_traceback(None)
 
-    def _count_response(
-        self, connection: BrokerConnection, done: "asyncio.Future[Message]", sent_at: float
-    ) -> None:
-        if self.metrics is None or done.cancelled() or done.exception() is not None:
+    def _count_response(self, connection: BrokerConnection, sent_at: float) -> None:
+        if self.metrics is None:
             return
         # Responses that arrive together are counted with the first: their sum is right.
         received = connection.bytes_received - self._counted_bytes
@@ -314,10 +312,8 @@ class NodeConnection:
         self._not_before = asyncio.get_running_loop().time() + self._backoff.seconds(self._failures)
         self._on_failure()
 
-    def _heed_throttle(self, future: "asyncio.Future[Message]") -> None:
-        if future.cancelled() or future.exception() is not None:
-            return
-        throttle_ms = getattr(future.result(), "throttle_time_ms", 0)
+    def _heed_throttle(self, response: Message) -> None:
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             until = asyncio.get_running_loop().time() + throttle_ms / 1000
             self._not_before = max(self._not_before, until)

@@ -17,6 +17,7 @@ from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig as Lega
 from kalda.clients.legacy.legacy_config import LegacyConfig
 from kalda.clients.legacy.producer.producer_config import ProducerConfig as LegacyProducerConfig
 from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.clients.share.share_config import ShareConsumerConfig
 from kalda.common.config_def import ConfigKey
 from kalda.common.config_tables import config_table
 from kalda.common.settings import Settings
@@ -62,11 +63,17 @@ A setting that takes the name of a class takes one of Kafka's (`kafka.serializer
 
 
 def client_page() -> str:
-    """Return the page of the settings of producer, consumer and admin client."""
+    """Return the page of the settings of producer, consumers and admin client."""
     security = _declared(SecurityConfig, ())
     common = _declared(CommonClientConfig, (SecurityConfig,))
     parts = [_INTRODUCTION]
-    for title, config in (("Producer", ProducerConfig), ("Consumer", ConsumerConfig), ("Admin", AdminConfig)):
+    clients: dict[str, type[Settings]] = {
+        "Producer": ProducerConfig,
+        "Consumer": ConsumerConfig,
+        "Share consumer": ShareConsumerConfig,
+        "Admin": AdminConfig,
+    }
+    for title, config in clients.items():
         parts.append(f"## {title}\n\n{config_table(_declared(config, (CommonClientConfig,)), {})}")
     parts.append(f"## All clients\n\n{_COMMON}\n{config_table(common, {})}")
     parts.append(f"## Security\n\n{_SECURITY}\n{config_table(security, {})}")

@@ -35,6 +35,19 @@ else:
 T = TypeVar("T")
 
 
+class LoadRequiredError(Exception):
+    """A serializer or deserializer lacks what another server knows, such as a schema of a registry.
+
+    Its methods ``serialize_nowait`` and ``deserialize_nowait`` raise this instead of asking that server,
+    because an event loop must not wait for it. The clients call `load` where blocking is allowed, and try the
+    record again. When `load` returns, what it asked for is known, or known to be refused.
+    """
+
+    def __init__(self, load: Callable[[], None]) -> None:
+        super().__init__("a call of `load` is needed first")
+        self.load: Final = load
+
+
 @public_in("kalda.serializers")
 class Serde(Generic[T]):
     """A serializer for a producer and a deserializer for a consumer, of the same type.

@@ -331,6 +331,14 @@ class ClusterStore:
         (found,) = await self.zookeeper.get_many([paths.config(entity_type, entity_name)])
         return {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
 
+    async def newest_config(self, entity_type: str, entity_name: str) -> dict[str, str]:
+        """Return the dynamic configuration of an entity with all changes that were answered before.
+
+        A read alone is answered by one server of an ensemble, which may not have heard of the last changes.
+        """
+        await self.zookeeper.multi([Check(paths.CONFIG, ANY_VERSION)])
+        return await self.config(entity_type, entity_name)
+
     async def configs(self, entity_type: str) -> dict[str, dict[str, str]]:
         """Return the dynamic configurations of all entities of a type, e.g. ``topics``."""
         return await read_configs(self.zookeeper, entity_type)

@@ -25,9 +25,6 @@ from kalda.zookeeper.errors import (
 )
 from kalda.zookeeper.port import Check, Create, Delete, Operation, SetData, Stat, ZooKeeperClient
 
-_PARTITIONS_PER_TRANSACTION: Final = 500
-"""At some 300 bytes for a new partition this keeps a transaction far below ZooKeeper's limit of 1 MB."""
-
 _STATES_PER_TRANSACTION: Final = 100
 """Partition states that one transaction replaces; a conflict costs a transaction for each of them."""
 
@@ -105,6 +102,7 @@ class ControllerStore:
     def __init__(self, zookeeper: ZooKeeperClient, epoch: int, epoch_version: int) -> None:
         self.epoch: Final = epoch
         self._zookeeper: Final = zookeeper
+        self._operations_max: Final = zookeeper.operations_max
         self._fence: Final = Check(paths.CONTROLLER_EPOCH, epoch_version)
 
     async def create_partition_states(
@@ -125,7 +123,9 @@ class ControllerStore:
         topic = ""
         for count, partition in enumerate(missing):
             await between_many(count)
-            if partition.topic != topic or count % _PARTITIONS_PER_TRANSACTION == 0:
+            # Each partition may need three znodes, with that of all partitions.
+            is_full = bool(transactions) and len(transactions[-1]) > self._operations_max - 3
+            if partition.topic != topic or is_full:
                 topic = partition.topic
                 transactions.append([self._fence])
             for path in (paths.topic_partitions(topic), paths.partition(partition)):
@@ -142,10 +142,8 @@ class ControllerStore:
         entries = list(states.items())
         updated: dict[TopicPartition, PartitionState] = {}
         failed: list[TopicPartition] = []
-        groups = [
-            entries[start : start + _STATES_PER_TRANSACTION]
-            for start in range(0, len(entries), _STATES_PER_TRANSACTION)
-        ]
+        size = min(_STATES_PER_TRANSACTION, self._operations_max - 1)
+        groups = [entries[start : start + size] for start in range(0, len(entries), size)]
         while groups:
             transactions: list[list[Operation]] = []
             for index, group in enumerate(groups):
@@ -266,8 +264,8 @@ class ControllerStore:
                 for last in (paths.config("topics", topic), paths.delete_topic(topic)):
                     if await self._zookeeper.exists(last) is not None:
                         znodes.append(last)
-                for start in range(0, len(znodes), _PARTITIONS_PER_TRANSACTION):
-                    chunk = znodes[start : start + _PARTITIONS_PER_TRANSACTION]
+                for start in range(0, len(znodes), self._operations_max - 1):
+                    chunk = znodes[start : start + self._operations_max - 1]
                     transactions.append([self._fence, *map(Delete, chunk)])
                     owners.append(topic)
             outcomes = await self._zookeeper.multi_many(transactions)

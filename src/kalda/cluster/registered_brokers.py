@@ -47,6 +47,11 @@ class RegisteredBrokers:
     def _is_eligible(self, setting: bool | None) -> bool:
         return not self.has_kafka if setting is None else setting
 
+    def is_kafka(self, broker_id: int) -> bool:
+        """Return whether a broker of Apache Kafka has registered with this id."""
+        found = self._brokers.get(broker_id)
+        return found is not None and not found.is_kalda
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call the listener after each change of the registrations."""
         self._listeners.append(listener)

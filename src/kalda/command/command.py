@@ -175,6 +175,7 @@ def command(
             help=inspect.getdoc(function),
             context_settings=CONTEXT_SETTINGS,
         )
+        made.tool_function = function
         if group is not None:
             group.add_command(made)
         return made

@@ -1,7 +1,7 @@
 """Groups and commands with examples in their help, sections, and the nearest match for an unknown name."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import click
@@ -53,6 +53,9 @@ class HelpCommand(click.Command):
     """A command whose help ends with examples."""
 
     context_class = HelpContext
+
+    tool_function: Callable[..., Awaitable[None] | None] | None = None
+    """What the command runs, for programs that want its result; see `kalda.command.embedded`."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""

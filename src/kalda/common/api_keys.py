@@ -79,14 +79,23 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    # Kalda's own, far above Apache's range: only clients that name themselves `kalda` learn of them.
+    # Kalda's own, far above Apache's range: only clients that name themselves `kalda`, and brokers, learn of
+    # them.
     ACQUIRE_READ_LEASE = 20_000
     RELEASE_READ_LEASE = 20_001
     ALTER_FAULTS = 20_010
     ALTER_NAMESPACES = 20_011
+    DESCRIBE_EVENTS = 20_020
+    DESCRIBE_PROCESS = 20_030
+    ROUTE_NATS = 20_040
 
     @property
     def title(self) -> str:

@@ -145,6 +145,7 @@ class ErrorCode(IntEnum):
     VOTER_NOT_FOUND = 127
     INVALID_REGULAR_EXPRESSION = 128
     REBOOTSTRAP_REQUIRED = 129
+    SHARE_SESSION_LIMIT_REACHED = 133
 
     @classmethod
     def of(cls, number: int) -> "ErrorCode":
@@ -165,6 +166,11 @@ class ErrorCode(IntEnum):
         return _MESSAGES[self]
 
 
+_MESSAGE_MAX: Final = 8_000
+"""Characters of a message. It may quote what a request named, and a response can carry 32,767 bytes: with
+more it could not be encoded, and its connection would be closed."""
+
+
 class ApiError(Exception):
     """A request cannot be served; the response carries `code` and, where it has room, `message`.
 
@@ -174,7 +180,7 @@ class ApiError(Exception):
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code: Final = code
-        self.message: Final = message if message is not None else code.message
+        self.message: Final = (message if message is not None else code.message)[:_MESSAGE_MAX]
         super().__init__(f"{code.name}: {self.message}")
 
 
@@ -310,6 +316,7 @@ _MESSAGES: Final[dict[ErrorCode, str]] = {
     ErrorCode.VOTER_NOT_FOUND: "The voter is not part of the voter set.",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "The regular expression is not valid.",
     ErrorCode.REBOOTSTRAP_REQUIRED: "The client has to connect to its bootstrap servers again.",
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED: "The broker has no room for another share session.",
 }
 
 _RETRIABLE: Final = frozenset(

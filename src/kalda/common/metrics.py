@@ -11,6 +11,7 @@ them.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from kalda.common.errors import ErrorCode
@@ -29,6 +30,7 @@ _CONVERTING: Final = ("Produce", "Fetch")
 """The APIs whose records may have another message format."""
 
 
+@lru_cache(maxsize=512)
 def metric_name(domain: str, kind: str, name: str) -> str:
     """Turn the parts of a Kafka MBean into a Prometheus name.
 

@@ -171,18 +171,17 @@ class TimingWheel(Generic[T]):
         count = 0
         level: _Level[T] | None = self._lowest
         while level is not None:
-            for bucket in level.buckets:
+            for bucket in [each for each in level.buckets if each.begin_ms >= 0 or each.entries]:
                 begin_ms = bucket.begin_ms
-                queued_ms = begins.get(id(bucket), -1)
+                queued_ms = begins.pop(id(bucket), -1)
                 assert begin_ms == queued_ms, f"a bucket of {begin_ms} ms begins at {queued_ms} ms"
-                if not bucket.entries:
-                    continue
                 for entry in bucket.entries:
                     late_ms = entry.deadline_ms - begin_ms
                     assert 0 <= late_ms < level.tick_ms, f"{entry.deadline_ms} in the bucket of {begin_ms}"
                     assert entry._bucket is bucket, f"a task of {entry.deadline_ms} ms is in two buckets"
                 count += len(bucket.entries)
             level = level.overflow
+        assert not begins, f"buckets without a begin are queued for {list(begins.values())} ms"
         assert count == self.waiting_count, f"{self.waiting_count} tasks wait instead of {count}"
 
     def _now_ms(self) -> float:

@@ -23,6 +23,7 @@ from kalda.common.types import UUID, TopicPartition
 from kalda.controller import term_session
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
+from kalda.controller.controller_events import ControllerEvents
 from kalda.controller.effects import BrokerRequest
 from kalda.controller.events import ElectionType
 from kalda.controller.isr_requests import IsrRequest
@@ -32,6 +33,7 @@ from kalda.controller.statistics import ControllerStatistics, ElectionCounts
 from kalda.controller.term import Term
 from kalda.controller.term_session import TermSession
 from kalda.controller.znode_watches import ACTIVE_SIGNALS, Signal, ZnodeWatches
+from kalda.events.event import NO_EVENTS, EventSink
 from kalda.runtime.clock import Clock
 from kalda.zookeeper.errors import (
     ConnectionLossError,
@@ -74,6 +76,7 @@ class ControllerDriver:
         is_eligible: Callable[[], bool] = lambda: True,
         balance_check_seconds: float | None = 300,
         leader_imbalance_percentage: int = 10,
+        events: EventSink = NO_EVENTS,
     ) -> None:
         self._broker_id = broker_id
         self._cluster = cluster
@@ -84,6 +87,7 @@ class ControllerDriver:
         self._is_eligible = is_eligible
         self._balance_check_seconds = balance_check_seconds
         self._leader_imbalance_percentage = leader_imbalance_percentage
+        self._events: Final = events
         self._watches = ZnodeWatches(cluster, self._mark, is_unclean_election_default)
         self._signals: set[Signal] = set()
         self._wake = asyncio.Event()
@@ -294,7 +298,9 @@ class ControllerDriver:
             self._stop_being_controller()
         except ConnectionLossError as error:
             # A term's operations wait for the connection, so an election failed; its outcome is unknown.
-            logger.info("no controller election while ZooKeeper cannot be reached: %s", error)
+            logger.info(
+                "no controller election while %s cannot be reached: %s", self._zookeeper.engine_name, error
+            )
             self._stop_being_controller()
             await self._session.pause()
             self._mark(Signal.CONTROLLER)
@@ -322,7 +328,11 @@ class ControllerDriver:
         is_same = self._session.is_same
         if zookeeper.state is SessionState.CONNECTED and is_same and self._term is not None:
             # The session has not expired, so the term continues, but watches may have been missed.
-            logger.info("ZooKeeper can be reached again, broker %d is still controller", self._broker_id)
+            logger.info(
+                "%s can be reached again, broker %d is still controller",
+                zookeeper.engine_name,
+                self._broker_id,
+            )
             self._term.note_reconnected()
             self._signals.update((Signal.CONTROLLER, *ACTIVE_SIGNALS))
             return
@@ -429,6 +439,7 @@ class ControllerDriver:
             self._channels,
             self._mark,
             self.election_counts,
+            ControllerEvents(self._broker_id, self._events),
         )
         await self._term.begin()
         self._known.set()

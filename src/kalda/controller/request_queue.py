@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from kalda.cluster.history.author import REQUESTER
 from kalda.common.errors import ApiError, ErrorCode
 
 _WAITING_MAX: Final = 1_000
@@ -36,9 +37,14 @@ class RequestQueue:
             )
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         results: list[Result] = []
+        requester = REQUESTER.get()
 
         async def note() -> None:
-            results.append(await work())
+            token = REQUESTER.set(requester)
+            try:
+                results.append(await work())
+            finally:
+                REQUESTER.reset(token)
 
         self._waiting.append((note, done))
         self._wake()

@@ -30,6 +30,7 @@ from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
+from kalda.controller.controller_events import ControllerEvents
 from kalda.controller.core import steps
 from kalda.controller.effects import (
     BrokerRequest,
@@ -93,6 +94,7 @@ class Term:
         channels: ControllerChannelManager,
         mark: Callable[[Signal], None],
         election_counts: ElectionCounts,
+        causes: ControllerEvents,
     ) -> None:
         self.context: Final = context
         self.store: Final = store
@@ -103,6 +105,7 @@ class Term:
         self._channels: Final = channels
         self._mark: Final = mark
         self._election_counts: Final = election_counts
+        self._causes: Final = causes
         self._legacy_moves: dict[TopicPartition, tuple[int, ...]] = {}
         """The reassignments that `/admin/reassign_partitions` still lists."""
         self._statistics: ControllerStatistics | None = None
@@ -412,7 +415,10 @@ class Term:
     async def step(self, event: Event) -> None:
         """Feed one event to the core, then the outcomes of its writes, before any other event."""
         queue = EventQueue(event)
+        self._causes.begin(event, self.context.live_brokers)
         while (upcoming := queue.next_event()) is not None:
+            if upcoming is not event:
+                self._causes.follow(upcoming)
             self._is_stepping = True
             try:
                 effects = await Turns.of_brokers().result(steps(self.context, upcoming))
@@ -465,6 +471,7 @@ class Term:
                 outcome = await store.update_partition_states(effect.states)
                 for partition, state in outcome.updated.items():
                     self._election_counts.note(before[partition], state)
+                self._causes.written(before, outcome.updated)
                 return PartitionStatesUpdated(outcome.updated, outcome.conflicts, effect.strategy)
             case WriteAssignments():
                 return AssignmentsWritten(await store.write_assignments(effect.changes))

@@ -56,7 +56,9 @@ class TermSession:
             try:
                 return await operation()
             except ConnectionLossError as error:
-                logger.warning("ZooKeeper cannot be reached, the controller waits: %s", error)
+                logger.warning(
+                    "%s cannot be reached, the controller waits: %s", self._zookeeper.engine_name, error
+                )
             await self._wait_connected()
 
     async def pause(self) -> None:

@@ -3,11 +3,13 @@
 All brokers, and all tools that read the topics, must agree on the partition.
 """
 
+from functools import lru_cache
 from typing import Final
 
 _INT32_MIN: Final = -(2**31)
 
 
+@lru_cache(maxsize=256)
 def java_hash(text: str) -> int:
     """Return ``String.hashCode`` of Java: over UTF-16 code units, with the overflow of 32 bits."""
     value = 0

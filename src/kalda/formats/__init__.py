@@ -13,9 +13,10 @@ from kalda.formats.avro_format import AvroDecoder, RegistryAvroDecoder
 from kalda.formats.csv_format import CsvDecoder
 from kalda.formats.debezium import DebeziumDecoder
 from kalda.formats.decoded import Decoded, DecodeFailure, Decoder, EncodeError, Encoder, ValueDecoder
-from kalda.formats.encoders import AvroEncoder, CsvEncoder, JsonEncoder, ProtobufEncoder
+from kalda.formats.encoders import AvroEncoder, CsvEncoder, JsonEncoder, ProtobufEncoder, RegistryJsonEncoder
 from kalda.formats.guarded_decoder import GuardedDecoder
 from kalda.formats.json_format import JsonDecoder
+from kalda.formats.json_registry_format import RegistryJsonDecoder
 from kalda.formats.protobuf_format import ProtobufDecoder, RegistryProtobufDecoder
 from kalda.formats.registry import RegistryError
 from kalda.formats.spec import FormatError, FormatSpec, close_match, spec_from_mapping
@@ -44,6 +45,7 @@ _DECODERS: Final[dict[str, Callable[[FormatSpec], ValueDecoder]]] = {
     "debezium-avro-sr": DebeziumDecoder,
     "debezium-json": DebeziumDecoder,
     "json": JsonDecoder,
+    "json-sr": RegistryJsonDecoder,
     "protobuf": ProtobufDecoder,
     "protobuf-sr": RegistryProtobufDecoder,
     "raw": RawDecoder,
@@ -55,6 +57,7 @@ _ENCODERS: Final[dict[str, Callable[[FormatSpec, pa.Schema], Encoder]]] = {
     "avro-sr": AvroEncoder,
     "csv": CsvEncoder,
     "json": JsonEncoder,
+    "json-sr": RegistryJsonEncoder,
     "protobuf": ProtobufEncoder,
     "protobuf-sr": ProtobufEncoder,
     "raw": SingleColumnEncoder,

@@ -39,7 +39,14 @@ from kalda.formats.framing import (
 )
 from kalda.formats.merging import leaf_count
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
-from kalda.formats.registry import ParsedSchemas, RegisteredSchema, RegistryClient, registry_settings
+from kalda.formats.registry import (
+    SUBJECT_OPTIONS,
+    ParsedSchemas,
+    RegisteredSchema,
+    RegistryClient,
+    registry_settings,
+    subject_schema,
+)
 from kalda.formats.spec import FormatError, FormatSpec, cut
 
 _BYTES_MAX: Final = 512 << 10
@@ -77,9 +84,9 @@ class RegistryAvroDecoder:
     """
 
     def __init__(self, spec: FormatSpec) -> None:
-        spec.check_options((*REGISTRY_OPTIONS, "subject"))
-        self._subject: Final = spec.options.get("subject")
-        if self._subject is not None and spec.schema is not None:
+        spec.check_options((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS))
+        self._spec: Final = spec
+        if spec.schema is not None and not set(SUBJECT_OPTIONS).isdisjoint(spec.options):
             raise FormatError("schema and subject are both given; give one")
         if spec.schema is not None and not isinstance(spec.schema, str):
             raise FormatError("the schema of format avro-sr is an Avro schema as JSON")
@@ -123,13 +130,9 @@ class RegistryAvroDecoder:
             FormatError: The subject has no Avro schema.
             RegistryError: The registry does not answer.
         """
-        if self._reader is None and self._subject is not None:
-            found = self._client.latest(self._subject)
-            if found.kind != "AVRO":
-                raise FormatError(
-                    f"the subject {self._subject} is {found.kind}, not AVRO; check value.format"
-                )
-            self._reader = _parsed(found)
+        if self._reader is None:
+            found = subject_schema(self._client, self._spec, "AVRO")
+            self._reader = None if found is None else _parsed(found)
         return self._reader
 
     def columns_of(self, schema_id: int, framed: pa.BinaryArray) -> pa.StructType:

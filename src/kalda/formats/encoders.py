@@ -24,8 +24,15 @@ from kalda.formats.json_rows import EPOCH_MICROS, NumberText, json_text
 from kalda.formats.moments import day_text
 from kalda.formats.protobuf_schema import WRAPPERS, ProtobufSchema, compile_proto, is_map, message_type
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
-from kalda.formats.registry import RegistryClient, registry_settings
+from kalda.formats.registry import (
+    SUBJECT_OPTIONS,
+    RegisteredSchema,
+    RegistryClient,
+    registry_settings,
+    subject_schema,
+)
 from kalda.formats.spec import FormatError, FormatSpec
+from kalda.schemas.payloads.framing import message_path
 
 Convert = Callable[[Any], object]
 
@@ -47,6 +54,70 @@ class JsonEncoder:
         return pa.array(
             [None if row is None else dump(convert(row)).encode() for row in _plain(rows)], pa.binary()
         )
+
+
+class RegistryJsonEncoder:
+    """Writes JSON objects with a registry's framing, under a JSON Schema of the subject."""
+
+    def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
+        own = ("timestamp_format", "null_fields")
+        spec.check_options((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS, *own))
+        self._target: Final = WrittenSchema(spec, "JSON")
+        options = {name: value for name, value in spec.options.items() if name in own}
+        self._inner: Final = JsonEncoder(FormatSpec("json", None, None, options), columns)
+
+    def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
+        """Encode rows; see `kalda.formats.Encoder`.
+
+        Raises:
+            RegistryError: The registry does not answer, or refuses the schema.
+        """
+        head = self._target.head()
+        values = self._inner.encode(rows).to_pylist()
+        return pa.array([None if value is None else head + value for value in values], pa.binary())
+
+
+class WrittenSchema:
+    """The registered schema that rows are written with: a given one, or one that the registry has.
+
+    Raises:
+        FormatError: Neither is named.
+    """
+
+    def __init__(self, spec: FormatSpec, kind: str) -> None:
+        if not isinstance(spec.schema, str | None):
+            raise FormatError(f"the schema of format {spec.name} is one of a registry, as text")
+        self._client: Final = RegistryClient(registry_settings(spec))
+        self._spec: Final = spec
+        self._kind: Final = kind
+        self._id: int | None = None
+        if "schema.id" not in spec.options and not spec.options.get("subject"):
+            raise FormatError(
+                f"format {spec.name} needs the option subject to write, for example subject: orders-value"
+            )
+
+    def found(self) -> RegisteredSchema | None:
+        """Return the schema that the registry has, where none is given; raises `RegistryError`."""
+        if self._spec.schema is not None:
+            return None
+        found = subject_schema(self._client, self._spec, self._kind)
+        self._id = None if found is None else found.id
+        return found
+
+    def head(self, text: str | None = None) -> bytes:
+        """Return the framing of values, after the schema is registered; raises `RegistryError`.
+
+        `text` is what is registered where the options give no schema.
+        """
+        if self._id is None:
+            text = self._spec.schema if isinstance(self._spec.schema, str) else text
+            if text is None:
+                found = self.found()
+                assert found is not None, "a subject or an id is named"
+                self._id = found.id
+            else:
+                self._id = self._client.register(self._spec.options["subject"], self._kind, text)
+        return _head(self._id)
 
 
 _DUMP: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -197,11 +268,17 @@ class AvroEncoder:
 
     def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
         is_framed = spec.name == "avro-sr"
-        spec.check_options((*REGISTRY_OPTIONS, "subject") if is_framed else ())
+        spec.check_options((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS) if is_framed else ())
         if spec.schema is not None and not isinstance(spec.schema, str):
             raise FormatError(f"the schema of format {spec.name} is an Avro schema as JSON")
         text = spec.schema if spec.schema is not None else json.dumps(avro_schema_of(columns))
-        self._schema: Final[AvroSchema] = parse_avro(text)
+        self._target: Final = WrittenSchema(spec, "AVRO") if is_framed else None
+        references: tuple[str, ...] = ()
+        if self._target is not None and "schema.id" in spec.options:
+            found = self._target.found()
+            assert found is not None, "an id is named"
+            text, references = found.text, tuple(each for _, each in found.references)
+        self._schema: Final[AvroSchema] = parse_avro(text, references)
         if not self._schema.is_record:
             raise FormatError("rows are written as Avro records; the schema is none")
         wanted = {field.name for field in self._schema.type}
@@ -209,12 +286,6 @@ class AvroEncoder:
             raise FormatError(f"the Avro schema has no field for the columns {', '.join(unknown)}")
         check_written(pa.struct(list(columns)), self._schema.type)
         self._convert = _in_units(self._schema.expanded)
-        self._subject: Final = spec.options.get("subject")
-        self._client: Final = RegistryClient(registry_settings(spec)) if is_framed else None
-        if is_framed and not self._subject:
-            raise FormatError(
-                "format avro-sr needs the option subject to write, for example subject: orders-value"
-            )
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without the compiled function, which is made again where it is used."""
@@ -230,9 +301,7 @@ class AvroEncoder:
         Raises:
             RegistryError: The registry does not answer, or refuses the schema.
         """
-        head = b""
-        if self._client is not None and self._subject is not None:
-            head = _head(self._client.register(self._subject, "AVRO", self._schema.text))
+        head = b"" if self._target is None else self._target.head(self._schema.text)
         found: list[bytes | None] = []
         for index, row in enumerate(_plain(written(rows, self._schema.type))):
             if row is None:
@@ -351,20 +420,20 @@ class ProtobufEncoder:
 
     def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
         is_framed = spec.name == "protobuf-sr"
-        spec.check_options((*REGISTRY_OPTIONS, "subject", "message") if is_framed else ("message",))
-        if not isinstance(spec.schema, str):
+        spec.check_options((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS, "message") if is_framed else ("message",))
+        self._target: Final = WrittenSchema(spec, "PROTOBUF") if is_framed else None
+        text = spec.schema
+        references: tuple[tuple[str, str], ...] = ()
+        if self._target is not None and "schema.id" in spec.options:
+            found = self._target.found()
+            assert found is not None, "an id is named"
+            text, references = found.text, found.references
+        if not isinstance(text, str):
             raise FormatError(f"format {spec.name} needs a schema to write: .proto text")
-        if is_framed and spec.schema.startswith("base64:"):
+        if is_framed and text.startswith("base64:"):
             raise FormatError("a schema registry takes .proto text, not a descriptor set")
-        self._text: Final = spec.schema
-        self._descriptors: Final = compile_proto(spec.schema)
+        self._descriptors: Final = compile_proto(text, references)
         self._name: Final = spec.options.get("message")
-        self._subject: Final = spec.options.get("subject")
-        self._client: Final = RegistryClient(registry_settings(spec)) if is_framed else None
-        if is_framed and not self._subject:
-            raise FormatError(
-                "format protobuf-sr needs the option subject to write, e.g. subject: orders-value"
-            )
         self._schema: ProtobufSchema | None = None
         self._type: Final = message_type(self._message()[1])
         if unknown := [name for name in columns.names if self._type.get_field_index(name) < 0]:
@@ -383,9 +452,7 @@ class ProtobufEncoder:
         """
         schema, descriptor = self._message()
         make = schema.factory(descriptor)
-        head = b""
-        if self._client is not None and self._subject is not None:
-            head = _head(self._client.register(self._subject, "PROTOBUF", self._text)) + _path(descriptor)
+        head = b"" if self._target is None else self._target.head() + _path(descriptor)
         found: list[bytes | None] = []
         for index, row in enumerate(_plain(written(rows, self._type))):
             if row is None:
@@ -439,19 +506,7 @@ def _path(descriptor: Descriptor) -> bytes:
         siblings = parent.nested_types if parent is not None else node.file.message_types_by_name.values()
         indexes.insert(0, [each.name for each in siblings].index(node.name))
         node = parent
-    if indexes == [0]:
-        return b"\0"
-    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
-
-
-def _zigzag(number: int) -> bytes:
-    number <<= 1
-    made = bytearray()
-    while number >= 0x80:
-        made.append(number & 0x7F | 0x80)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
+    return message_path(indexes)
 
 
 def _head(schema_id: int) -> bytes:

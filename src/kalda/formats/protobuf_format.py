@@ -4,6 +4,7 @@ Messages are parsed one by one in C; their fields become columns one by one. Pro
 ignores fields that it does not know, so not every damage of a value can be seen.
 """
 
+import base64
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -38,7 +39,14 @@ from kalda.formats.protobuf_schema import (
     message_type,
 )
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
-from kalda.formats.registry import ParsedSchemas, RegisteredSchema, RegistryClient, registry_settings
+from kalda.formats.registry import (
+    SUBJECT_OPTIONS,
+    ParsedSchemas,
+    RegisteredSchema,
+    RegistryClient,
+    registry_settings,
+    subject_schema,
+)
 from kalda.formats.spec import FormatError, FormatSpec, cut
 
 _INDEXES_MAX: Final = 64
@@ -92,13 +100,17 @@ class RegistryProtobufDecoder:
     """
 
     def __init__(self, spec: FormatSpec) -> None:
-        spec.check_options((*REGISTRY_OPTIONS, "message"))
+        spec.check_options((*REGISTRY_OPTIONS, *SUBJECT_OPTIONS, "message"))
         self._client: Final = RegistryClient(registry_settings(spec))
+        self._spec: Final = spec
         if spec.schema is not None and not isinstance(spec.schema, str):
             raise FormatError("the schema of format protobuf-sr is .proto text or a descriptor set")
-        if spec.schema is None and "message" in spec.options:
+        has_subject = not set(SUBJECT_OPTIONS).isdisjoint(spec.options)
+        if spec.schema is not None and has_subject:
+            raise FormatError("schema and subject are both given; give one")
+        if spec.schema is None and not has_subject and "message" in spec.options:
             raise FormatError("option message needs a schema; without one, values name their message")
-        self._declared: Final = (
+        self._declared = (
             None
             if spec.schema is None
             else ProtobufDecoder(FormatSpec("protobuf", spec.schema, None, _only_message(spec)))
@@ -115,6 +127,12 @@ class RegistryProtobufDecoder:
         """Return the fields of the declared message; None without one."""
         if self._type is not None:
             return pa.schema(list(self._type))
+        if self._declared is None:
+            found = subject_schema(self._client, self._spec, "PROTOBUF")
+            if found is not None:
+                descriptors = base64.b64encode(compile_proto(found.text, found.references)).decode()
+                spec = FormatSpec("protobuf", f"base64:{descriptors}", None, _only_message(self._spec))
+                self._declared = ProtobufDecoder(spec)
         return None if self._declared is None else self._declared.schema()
 
     def columns(self, values: pa.BinaryArray) -> pa.StructType:

@@ -1,18 +1,11 @@
 """Reads Protobuf schemas, as text or compiled, and translates messages to Arrow types.
 
-The text is compiled by ``protoc`` of the wheel grpcio-tools, in a process of its own. Scalars without
+Scalars without
 presence have their default; fields with presence (``optional``, messages, members of a oneof) are null when
 they are unset.
 """
 
-import base64
-import binascii
-import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -23,13 +16,9 @@ from google.protobuf.message import DecodeError, Message
 from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.merging import COLUMNS_MAX
 from kalda.formats.spec import FormatError
+from kalda.schemas.payloads.errors import UnusableSchemaError
+from kalda.schemas.payloads.proto_compiler import compile_proto as compiled
 
-BASE64: Final = "base64:"
-"""Marks a schema that is a compiled FileDescriptorSet."""
-MAIN: Final = "kalda_schema.proto"
-_PROTOC_SECONDS: Final = 60
-_LOG_LINE: Final = re.compile(r"WARNING: All log messages|[IWEF]\d{4} ")
-"""What protoc's logging writes between its errors."""
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
@@ -57,37 +46,10 @@ def compile_proto(text: str, references: Sequence[tuple[str, str]] = ()) -> byte
     Raises:
         FormatError: The text does not compile, or the compiler is not installed.
     """
-    if text.startswith(BASE64):
-        try:
-            return base64.b64decode(text.removeprefix(BASE64), validate=True)
-        except binascii.Error as error:
-            raise FormatError(f"the schema starts with {BASE64} and is not base64: {error}") from error
-    with tempfile.TemporaryDirectory(prefix="kalda-proto-") as directory:
-        root = Path(directory)
-        for name, content in (*references, (MAIN, text)):
-            file = (root / name).resolve()
-            if not file.is_relative_to(root.resolve()):
-                raise FormatError(f"the schema refers to {name!r}, which is outside its folder")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content)
-        output = root / "descriptors"
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", "--include_imports"]
-        command += [f"--descriptor_set_out={output}", MAIN]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_PROTOC_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise FormatError(f"protoc did not end in {_PROTOC_SECONDS} s") from error
-        if done.returncode or not output.exists():
-            if "No module named" in done.stderr:
-                raise FormatError(
-                    "Protobuf schemas as text need the package grpcio-tools: pip install grpcio-tools"
-                )
-            lines = done.stderr.replace(f"{root}/", "").splitlines()
-            problem = "\n".join(line for line in lines if not _LOG_LINE.match(line))
-            raise FormatError(f"the Protobuf schema does not compile: {problem[:400]}")
-        return output.read_bytes()
+    try:
+        return compiled(text, references)
+    except UnusableSchemaError as error:
+        raise FormatError(str(error)) from error
 
 
 class ProtobufSchema:

@@ -8,8 +8,8 @@ records.
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from urllib.parse import quote
 
@@ -17,6 +17,8 @@ from kalda.common.backoff import ExponentialBackoff
 from kalda.formats.spec import FormatError, FormatSpec, cut
 from kalda.runtime.system.clock import monotonic, sleep
 from kalda.runtime.system.random import SYSTEM_RANDOM
+from kalda.schemas.errors import InvalidSchemaError
+from kalda.schemas.references import texts_of_references
 
 if TYPE_CHECKING:
     import requests
@@ -29,10 +31,13 @@ OPTIONS: Final = (
     "registry.timeout_s",
     "registry.tries",
 )
+SUBJECT_OPTIONS: Final = ("subject", "schema.id")
+"""How a format says which registered schema rows have: the latest one of a subject, or the one of an id."""
 _UNKNOWN_SECONDS: Final = 60.0
 _UNKNOWN_MAX: Final = 100_000
 """Unknown ids that are remembered; a process that meets more forgets them all."""
-_REFERENCES_MAX: Final = 200
+_IDS_MAX: Final = 10_000
+"""Schemas that are remembered; a process that meets more asks again."""
 _SCHEMA_BYTES_MAX: Final = 4 << 20
 """Unpacked bytes of a response; schemas are a few kilobytes, and a small body may unpack to gigabytes."""
 _BACKOFF: Final = ExponentialBackoff(100, 5_000, SYSTEM_RANDOM.uniform)
@@ -45,6 +50,19 @@ class RegistryError(Exception):
 
 class UnknownSchemaError(RegistryError):
     """The registry has no such schema or subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReference:
+    """A schema that another one uses, by a name."""
+
+    name: str
+    subject: str
+    version: int
+
+    def document(self) -> dict[str, str | int]:
+        """Return the JSON of the registry's API."""
+        return {"name": self.name, "subject": self.subject, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +83,14 @@ class RegisteredSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class OptionNames:
+    """What the options are called where they come from, for messages."""
+
+    url: str = "registry.url"
+    credentials: str = "registry.user and registry.password, or registry.token"
+
+
+@dataclass(frozen=True, slots=True)
 class RegistrySettings:
     """How a registry is reached; with several addresses, the next one is tried when one does not answer."""
 
@@ -74,6 +100,9 @@ class RegistrySettings:
     token: str | None = None
     timeout_s: int = 10
     tries: int = 5
+    ca_location: str | None = None
+    """The file of certificates that the registry's one must be signed by; those of the system if None."""
+    names: OptionNames = field(default_factory=OptionNames)
 
     def __repr__(self) -> str:
         """Return the addresses only: the rest is secret."""
@@ -108,6 +137,26 @@ def registry_settings(spec: FormatSpec) -> RegistrySettings:
     )
 
 
+def subject_schema(client: "RegistryClient", spec: FormatSpec, kind: str) -> RegisteredSchema | None:
+    """Return the schema that the options ``schema.id`` and ``subject`` name; None without them.
+
+    Raises:
+        FormatError: It is of another kind, or an option is wrong.
+        RegistryError: The registry does not answer, or has no such schema.
+    """
+    subject = spec.options.get("subject")
+    if "schema.id" in spec.options:
+        found = client.schema(spec.integer("schema.id", 0, 0, 2**31 - 1))
+        what = f"the schema {found.id}"
+    elif subject is not None:
+        found, what = client.latest(subject), f"the subject {subject}"
+    else:
+        return None
+    if found.kind != kind:
+        raise FormatError(f"{what} is {found.kind}, not {kind}; check value.format")
+    return found
+
+
 class RegistryClient:
     """Reads and registers schemas; picklable, and safe after a fork."""
 
@@ -122,6 +171,12 @@ class RegistryClient:
     def __reduce__(self) -> tuple[type["RegistryClient"], tuple[RegistrySettings]]:
         """Return the settings; a copy opens a connection of its own."""
         return RegistryClient, (self._settings,)
+
+    def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        if self._session is not None and self._pid == os.getpid():
+            self._session.close()
+        self._session = None
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """Return the schema of an id.
@@ -146,6 +201,8 @@ class RegistryClient:
                 f"the registry {self._settings.urls[0]} has no schema {schema_id}"
             ) from error
         found = self._registered(schema_id, document)
+        if len(self._by_id) >= _IDS_MAX:
+            self._by_id.clear()
         self._by_id[schema_id] = found
         return found
 
@@ -162,12 +219,17 @@ class RegistryClient:
             raise UnknownSchemaError(
                 f"the registry {self._settings.urls[0]} has no subject {subject!r}; check the option subject"
             ) from error
-        schema_id = document.get("id")
-        if not isinstance(schema_id, int):
-            raise self._odd(document)
-        return self._registered(schema_id, document)
+        return self._registered(self._number(document, "id"), document)
 
-    def register(self, subject: str, kind: str, text: str) -> int:
+    def register(
+        self,
+        subject: str,
+        kind: str,
+        text: str,
+        references: Sequence[SchemaReference] = (),
+        *,
+        normalize: bool = False,
+    ) -> int:
         """Return the id of a schema, registered under a subject if it is not there yet.
 
         Raises:
@@ -175,45 +237,73 @@ class RegistryClient:
         """
         key = subject, kind, text
         if key not in self._ids:
-            body: dict[str, object] = {"schema": text}
-            if kind != "AVRO":
-                body["schemaType"] = kind
-            document = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
-            schema_id = document.get("id")
-            if not isinstance(schema_id, int):
-                raise self._odd(document)
-            self._ids[key] = schema_id
+            path = f"/subjects/{quote(subject, safe='')}/versions"
+            document = self._post_schema(path, kind, text, references, normalize=normalize)
+            if len(self._ids) >= _IDS_MAX:
+                self._ids.clear()
+            self._ids[key] = self._number(document, "id")
         return self._ids[key]
+
+    def find(
+        self,
+        subject: str,
+        kind: str,
+        text: str,
+        references: Sequence[SchemaReference] = (),
+        *,
+        normalize: bool = False,
+    ) -> tuple[int, int]:
+        """Return the id and the version of a schema that is registered under a subject.
+
+        Raises:
+            UnknownSchemaError: It is not registered.
+            RegistryError: The registry does not answer.
+        """
+        path = f"/subjects/{quote(subject, safe='')}"
+        document = self._post_schema(path, kind, text, references, normalize=normalize)
+        return self._number(document, "id"), self._number(document, "version")
+
+    def texts_of(self, references: Sequence[SchemaReference]) -> tuple[tuple[str, str], ...]:
+        """Return the name and text of what references refer to, directly or not, each after what it uses.
+
+        Raises:
+            RegistryError: The registry has none, or does not answer.
+            FormatError: There are too many, or one refers to itself.
+        """
+        return self._texts([each.document() for each in references])
+
+    def _post_schema(
+        self, path: str, kind: str, text: str, references: Sequence[SchemaReference], *, normalize: bool
+    ) -> Mapping[str, object]:
+        body: dict[str, object] = {"schema": text}
+        if kind != "AVRO":
+            body["schemaType"] = kind
+        if references:
+            body["references"] = [each.document() for each in references]
+        return self._request("POST", f"{path}?normalize=true" if normalize else path, body)
+
+    def _number(self, document: Mapping[str, object], name: str) -> int:
+        number = document.get(name)
+        if not isinstance(number, int):
+            raise self._odd(document)
+        return number
 
     def _registered(self, schema_id: int, document: Mapping[str, object]) -> RegisteredSchema:
         text, kind = document.get("schema"), document.get("schemaType", "AVRO")
         if not isinstance(text, str) or not isinstance(kind, str):
             raise self._odd(document)
-        references: dict[str, str] = {}
-        self._resolve(document.get("references"), references, ())
-        return RegisteredSchema(schema_id, kind, text, tuple(references.items()))
+        return RegisteredSchema(schema_id, kind, text, self._texts(document.get("references")))
 
-    def _resolve(self, references: object, found: dict[str, str], path: tuple[str, ...]) -> None:
-        """Add the schemas of references to `found`, those that others use first.
+    def _texts(self, references: object) -> tuple[tuple[str, str], ...]:
+        """Return the name and text of what references refer to; see `texts_of`."""
 
-        Raises:
-            FormatError: A reference is none, refers to itself, or there are too many.
-        """
-        for reference in references if isinstance(references, list) else ():
-            try:
-                name, version = str(reference["name"]), int(reference["version"])
-                subject = quote(str(reference["subject"]), safe="")
-            except (KeyError, TypeError, ValueError) as error:
-                raise FormatError(f"a schema has the reference {str(reference)[:200]}: {error!r}") from error
-            if name in path:
-                raise FormatError(f"the schema {name!r} refers to itself")
-            if name in found:
-                continue
-            if len(found) + len(path) >= _REFERENCES_MAX:
-                raise FormatError(f"a schema has more than {_REFERENCES_MAX} references")
-            document = self._request("GET", f"/subjects/{subject}/versions/{version}")
-            self._resolve(document.get("references"), found, (*path, name))
-            found[name] = str(document.get("schema"))
+        def get(subject: str, version: int) -> Mapping[str, object]:
+            return self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+
+        try:
+            return tuple(texts_of_references(references, get).items())
+        except InvalidSchemaError as error:
+            raise FormatError(f"a schema cannot be used: {error}") from None
 
     def _request(
         self, method: str, path: str, body: Mapping[str, object] | None = None
@@ -240,7 +330,7 @@ class RegistryClient:
                 sleep(_BACKOFF.seconds(attempt + 1))
         raise RegistryError(
             f"the schema registry does not answer after {settings.tries} tries; "
-            f"check registry.url and that it runs: {problem}"
+            f"check {settings.names.url} and that it runs: {problem}"
         )
 
     def _answer(self, response: "requests.Response", content: bytes, url: str) -> Mapping[str, object]:
@@ -256,8 +346,7 @@ class RegistryClient:
             raise UnknownSchemaError(f"{url}: {message}")
         if response.status_code in (401, 403):
             raise RegistryError(
-                f"{url}: HTTP {response.status_code} {message}; "
-                "set registry.user and registry.password, or registry.token"
+                f"{url}: HTTP {response.status_code} {message}; set {self._settings.names.credentials}"
             )
         if response.status_code == 409:
             raise RegistryError(f"{url}: the schema is not compatible with earlier ones: {message}")
@@ -270,6 +359,7 @@ class RegistryClient:
             self._session, self._pid = requests.Session(), os.getpid()
             self._session.headers["Accept"] = f"{_TYPE}, application/json"
             settings = self._settings
+            self._session.verify = settings.ca_location or True
             if settings.user is not None and settings.password is not None:
                 self._session.auth = settings.user, settings.password
             elif settings.token is not None:

@@ -161,6 +161,7 @@ class Connection:
         "id",
         "last_active",
         "listener",
+        "on_close",
         "peer",
         "peer_address",
         "peer_port",
@@ -197,6 +198,8 @@ class Connection:
         """Monotonic seconds until which the client has to authenticate, or to open its session; None if it
         need not, or has."""
         self.session: Session | None = None
+        self.on_close: Callable[[], None] | None = None
+        """Called once when the connection has closed; set by a request that leaves something behind."""
         """What handles the frames and all else that arrives; None in Kafka's protocol."""
         self.software = UNKNOWN_SOFTWARE
         """The name and version of the client's software, once it has said it (KIP-511)."""
@@ -449,6 +452,9 @@ class Connection:
             # The session refers to the connection, and the garbage collector comes late.
             self._handle = drop_frame
             session.on_closed()
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close()
         for ticket in abandoned:
             if ticket.reply is None and ticket.on_abandoned is not None:
                 ticket.on_abandoned()
@@ -496,9 +502,12 @@ class Connection:
         assert not outstanding or outstanding[0].reply is None, f"{self.peer}: the first reply is due"
         count = len(outstanding)
         assert count <= REQUESTS_OUTSTANDING_MAX, f"{self.peer}: {count} requests are unanswered"
-        held_bytes = sum(memory_bytes(each.reply) for each in outstanding if each.reply is not None)
+        held_bytes = 0
+        for each in outstanding:
+            if each.reply is not None:
+                held_bytes += memory_bytes(each.reply)
         assert held_bytes == self._held_bytes, f"{self.peer}: {self._held_bytes} instead of {held_bytes}"
-        assert self._has_unsent() or not self._blocked, f"{self.peer}: nothing to send, and blocked"
+        assert not self._blocked or self._has_unsent(), f"{self.peer}: nothing to send, and blocked"
         stashed = 0 if self._stash is None else len(self._stash)
         assert stashed <= SHARED_BUFFER_BYTES, f"{self.peer}: {stashed} bytes do not fit the shared buffer"
         if self._large is not None:

@@ -38,9 +38,15 @@ _FINAL_STATUS: Final = frozenset(
 class DocumentError(Exception):
     """A document could not be read; the message names the address and no secret."""
 
-    def __init__(self, message: str, *, is_retriable: bool) -> None:
+    def __init__(
+        self, message: str, *, is_retriable: bool, status: int | None = None, body: bytes = b""
+    ) -> None:
         super().__init__(message)
         self.is_retriable: Final = is_retriable
+        self.status: Final = status
+        """HTTP's status of the answer; None where there was none."""
+        self.body: Final = body
+        """What came with an error's status."""
 
 
 def read_document(
@@ -50,8 +56,11 @@ def read_document(
     headers: Mapping[str, str] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
     tls: ssl.SSLContext | None = None,
+    method: str | None = None,
 ) -> bytes:
     """Get a document over http or https, by POST where there is a body. Redirects are not followed.
+
+    `method` is HTTP's where it is another one.
 
     Raises:
         DocumentError: it could not be read.
@@ -59,16 +68,18 @@ def read_document(
     assert urlsplit(url).scheme in ("http", "https"), f"not an address of HTTP: {_shown(url)}"
     handlers = [_NoRedirects(), _TimedHttpHandler(), _TimedHttpsHandler(context=tls)]
     sent = {"Accept": "application/json", "Cache-Control": "no-cache", **(headers or {})}
-    request = urllib.request.Request(url, data=body, headers=sent)
+    request = urllib.request.Request(url, data=body, headers=sent, method=method)
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=timeout_seconds) as response:
             document: bytes = response.read(DOCUMENT_BYTES_MAX + 1)
     except urllib.error.HTTPError as error:
         with error:
-            text = _error_text(error.read(DOCUMENT_BYTES_MAX))
+            content = _read_error(error)
         raise DocumentError(
-            f"{_shown(url)} answered with status {error.code}{text}",
+            f"{_shown(url)} answered with status {error.code}{_error_text(content)}",
             is_retriable=error.code not in _FINAL_STATUS,
+            status=error.code,
+            body=content,
         ) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -153,6 +164,14 @@ def _shown(url: str) -> str:
     """Return an address without a name, password or query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _read_error(error: urllib.error.HTTPError) -> bytes:
+    """Return the body of an error; none where it cannot be read."""
+    try:
+        return error.read(DOCUMENT_BYTES_MAX)
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _error_text(body: bytes) -> str:

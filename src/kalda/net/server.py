@@ -34,6 +34,11 @@ FOREIGN_MESSAGES: Final = {
 }
 
 
+AUTHENTICATION_MS_MAX: Final = 60_000
+"""How long a TLS handshake and a login may take: clients give theirs up after 30 s. A handshake takes 30 KB
+while it waits, so that thousands of them must not wait for `connections.max.idle.ms`, ten minutes."""
+
+
 class Server(SocketServer):
     """All listeners and connections of one broker."""
 
@@ -68,14 +73,17 @@ class Server(SocketServer):
         if security.start_login is not None:
             connection.handle_with(security.start_login(connection))
         if security.tls is not None or security.start_login is not None:
-            connection.due = connection.last_active + self._config.connections_max_idle_ms / 1000
+            connection.due = connection.last_active + self._authentication_ms_max / 1000
 
     def end_overdue(self, connection: Connection) -> None:
         """Close a connection whose client has not authenticated in time."""
-        limit_ms = self._config.connections_max_idle_ms
-        reason = f"the client did not authenticate within connections.max.idle.ms={limit_ms}"
+        reason = f"the client did not authenticate within {self._authentication_ms_max} ms"
         self.authentication_failed(connection, reason)
         connection.close(reason, logging.DEBUG)
+
+    @property
+    def _authentication_ms_max(self) -> int:
+        return min(AUTHENTICATION_MS_MAX, self._config.connections_max_idle_ms)
 
     def set_frame_handler(self, on_frame: FrameHandler) -> None:
         """Pass frames to another handler, also those of open connections unless a client is logging in.

@@ -169,6 +169,8 @@ class SocketServer:
         self._is_accepting = False
         # Whether a listener waits because of max.connections.
         self._is_full = False
+        self.on_refused: Callable[[str, str], None] | None = None
+        """Called with the address of a connection that is refused or must wait, and with the setting."""
         self._refused: Final[dict[Stream, asyncio.TimerHandle]] = {}
         self._accepted = 0
         self._closed = 0
@@ -341,6 +343,7 @@ class SocketServer:
         )
         if self._per_ip[address] < limit:
             return True
+        self._note_refused(address, f"{self.connections_per_ip_setting}={limit}")
         self.limiter.log(
             logging.INFO,
             "connection from %s rejected: its address has %s=%d",
@@ -417,6 +420,7 @@ class SocketServer:
         for _ in range(ACCEPTS_PER_TURN_MAX):
             if not self._has_room(listener):
                 self._is_full = listener.is_full = True
+                self._note_refused("", f"max.connections on the listener {listener.name}")
                 self.limiter.log(
                     logging.WARNING,
                     "%d connections are open, max.connections is reached on the listener %s; "
@@ -510,9 +514,14 @@ class SocketServer:
         if len(closing) == CLOSES_PER_TURN_MAX:
             asyncio.get_running_loop().call_soon(self._close_excess)
 
+    def _note_refused(self, address: str, setting: str) -> None:
+        if self.on_refused is not None:
+            self.on_refused(address, setting)
+
     def _refuse(self, stream: Stream, address: str, seconds: float) -> None:
         """Close a connection later: its client waits all the while instead of trying again at once."""
         self._rejected += 1
+        self._note_refused(address, f"connection_creation_rate={self.rates.ip_limit(address)}")
         self.limiter.log(
             logging.INFO,
             "connection from %s rejected: its address is above its connection_creation_rate=%d",

@@ -29,6 +29,11 @@ _STEP_PARTS: Final = 1024
 _CHUNK_BYTES: Final = 512 * 1024
 """About the size of the chunks of a message that is encoded in steps: 12 MB take 20 to 30 ms to copy."""
 
+_SHARED_FROM: Final = 1024 * 1024
+_SHARED_PART_BYTES_MIN: Final = 16 * 1024
+"""Messages of `_SHARED_FROM` bytes are not joined whole: the metadata of a group, which is in each response
+to its leader, would be copied for each connection that does not read its response."""
+
 _encoders: dict[tuple[type[Message], int], Callable[[Message], Parts]] = {}
 _decoders: dict[tuple[type[Message], int], tuple[Callable[..., tuple[Any, int]], bool]] = {}
 """With each decoder, whether it must be given a view because the message carries records."""
@@ -60,6 +65,23 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
         if type(part) not in _BYTES_LIKE:
             raise _not_bytes(message, version)
     return parts
+
+
+def _with_shared_bytes(parts: Parts) -> list[bytes | SizedRecords]:
+    """Join the parts but for large ones, which stay the objects that they are."""
+    chunks: list[bytes | SizedRecords] = []
+    pending: list[bytes] = []
+    for part in parts:
+        if type(part) is not bytes or len(part) < _SHARED_PART_BYTES_MIN:
+            pending.append(part)
+            continue
+        if pending:
+            chunks.append(b"".join(pending))
+            pending = []
+        chunks.append(part)
+    if pending:
+        chunks.append(b"".join(pending))
+    return chunks
 
 
 def _not_bytes(message: Message, version: int) -> MessageError:
@@ -115,10 +137,14 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
 
 def _chunks(parts: Parts) -> list[bytes | SizedRecords]:
     try:
-        return [b"".join(parts)] if parts else []
+        joined = b"".join(parts)
     except TypeError:
         # Some records are not bytes-like.
         pass
+    else:
+        if len(joined) >= _SHARED_FROM:
+            return _with_shared_bytes(parts)
+        return [joined] if joined else []
     chunks: list[bytes | SizedRecords] = []
     pending: list[bytes] = []
     for part in parts:

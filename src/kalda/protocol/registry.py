@@ -13,18 +13,7 @@ from typing import Final, NamedTuple
 from kalda.common.api_keys import ApiKey
 from kalda.protocol.schema import VERSION_MAX, Message, VersionRange
 
-_UNDECLARED: Final = frozenset(
-    (
-        ApiKey.ENVELOPE,
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    )
-)
+_UNDECLARED: Final = frozenset((ApiKey.ENVELOPE,))
 """Keys that only have names here: other brokers advertise them, and tools print what they advertise."""
 
 _MODULES: Final[dict[ApiKey, str]] = {

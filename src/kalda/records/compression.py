@@ -35,6 +35,8 @@ _LZ4_CONTENT_SIZE: Final = 0x08
 _LZ4_WRONG_CHECKSUM: Final = b"\x1a"
 _LZ4_BLOCK_SIZE: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
+_LZ4_SMALL_BLOCK: Final = 64
+"""Up to so many bytes, a block is checked here: the library takes 50 us for a frame of one block."""
 _LZ4_DEFAULT_LEVEL: Final = 9
 _ZSTD_DEFAULT_LEVEL: Final = 3
 _GZIP_WBITS: Final = 31
@@ -51,6 +53,7 @@ _SNAPPY_RATIO_MAX: Final = 64
 """A copy of 64 bytes takes at least 2 bytes, so no block has more content than this times its size."""
 _LZ4_MAGIC: Final = _LZ4_HEADER[:4]
 _LZ4_BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_LZ4_VERSION: Final = 0x40
 _LZ4_CONTENT_CHECKSUM: Final = 0x04
 _LZ4_BLOCK_CHECKSUM: Final = 0x10
 _LZ4_INDEPENDENT: Final = 0x20
@@ -152,12 +155,21 @@ def mend_lz4_header(data: Buffer) -> bytearray:
 
 
 def _xxhash32(data: bytes | bytearray) -> int:
-    """Return the xxHash32 (seed 0) of at most 15 bytes, for which the algorithm has no main loop."""
-    assert len(data) < 16
+    """Return the xxHash32 (seed 0) of some bytes."""
     mask = 0xFFFFFFFF
-    state = 374761393 + len(data)
+    state = 374761393
+    done = len(data) // 16 * 16
+    if done:
+        lanes = [606290984, 2246822519, 0, 1640531535]
+        for at in range(0, done, 4):
+            lane = lanes[at // 4 % 4] + int.from_bytes(data[at : at + 4], "little") * 2246822519 & mask
+            lanes[at // 4 % 4] = (lane << 13 | lane >> 19) * 2654435761 & mask
+        state = sum(
+            (lane << by | lane >> 32 - by) & mask for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)
+        )
+    state = state + len(data) & mask
     whole = len(data) // 4 * 4
-    for lane in range(0, whole, 4):
+    for lane in range(done, whole, 4):
         state = state + int.from_bytes(data[lane : lane + 4], "little") * 3266489917 & mask
         state = (state << 17 | state >> 15) * 668265263 & mask
     for byte in data[whole:]:
@@ -197,6 +209,8 @@ def decompress_into(codec: Compression, data: Buffer, out: bytearray | memoryvie
         CorruptRecordError: the codec does not accept the bytes.
     """
     assert codec in (Compression.LZ4, Compression.ZSTD), f"{codec.name} is not decompressed in place"
+    if codec is Compression.LZ4:
+        data = _first_lz4_frame(data)
     module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
     try:
         size: int = module.decompress_into(data, out)
@@ -463,7 +477,16 @@ def _iter_lz4(data: Buffer, size_max: int) -> Iterator[bytes]:
         if end + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0) > len(view) or end - position > block_size_max:
             raise _corrupt(Compression.LZ4, f"a block of {end - position} bytes passes its bound")
         block = view[position:end]
-        if length & _LZ4_STORED:
+        is_checked = flags & _LZ4_BLOCK_CHECKSUM and len(block) > _LZ4_SMALL_BLOCK
+        if (
+            flags & _LZ4_BLOCK_CHECKSUM
+            and not is_checked
+            and _xxhash32(bytes(block)) != _UINT32_LE.unpack_from(view, end)[0]
+        ):
+            raise _corrupt(Compression.LZ4, "a block has another checksum")
+        if is_checked:
+            part = _checked_lz4_block(view[5], view[position - 4 : end + 4], out)
+        elif length & _LZ4_STORED:
             part = bytes(block)
         else:
             try:
@@ -476,6 +499,44 @@ def _iter_lz4(data: Buffer, size_max: int) -> Iterator[bytes]:
             raise too_large(Compression.LZ4, size_max)
         yield part
         position = end + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+
+
+def _checked_lz4_block(block_sizes: int, block: Buffer, out: bytearray) -> bytes:
+    """Decompress a block between its length and its checksum, which the library's reader of frames checks."""
+    descriptor = bytes((_LZ4_VERSION | _LZ4_INDEPENDENT | _LZ4_BLOCK_CHECKSUM, block_sizes))
+    checksum = bytes((_xxhash32(descriptor) >> 8 & 0xFF,))
+    frame = b"".join((_LZ4_MAGIC, descriptor, checksum, block, _UINT32_LE.pack(0)))
+    try:
+        size: int = cramjam.lz4.decompress_into(frame, out)
+    except cramjam.DecompressionError as error:
+        raise _corrupt(Compression.LZ4, error) from error
+    return bytes(memoryview(out)[:size])
+
+
+def _first_lz4_frame(data: Buffer) -> Buffer:
+    """Return the first frame: Java ignores what is behind it, where the library reads further frames.
+
+    A frame that is not whole is returned as it is, for the library to refuse.
+
+    Raises:
+        CorruptRecordError: it does not begin with a frame of content.
+    """
+    view = memoryview(data)
+    end = len(view)
+    if end < _LZ4_CHECKSUM_AT + 1 or view[:4] != _LZ4_MAGIC:
+        raise _corrupt(Compression.LZ4, "it does not begin with a frame")
+    flags = view[4]
+    position = _LZ4_CHECKSUM_AT + 1
+    position += (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
+    behind_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    while position + 4 <= end:
+        length: int = _UINT32_LE.unpack_from(view, position)[0]
+        position += 4
+        if not length:
+            position += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+            return data if position >= end else view[:position]
+        position += (length & ~_LZ4_STORED) + behind_block
+    return data
 
 
 def _iter_zstd(data: Buffer, size_max: int, window_max: int) -> Iterator[bytes]:

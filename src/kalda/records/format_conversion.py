@@ -35,6 +35,7 @@ from kalda.records.compression import (
 from kalda.records.errors import (
     CorruptRecordError,
     DecompressedSizeError,
+    InvalidRecordError,
     NeedMoreBytes,
     RecordsError,
     UnsupportedCompressionTypeError,
@@ -57,6 +58,7 @@ _RUN_BYTES_MAX: Final = 1024 * 1024
 """Uncompressed messages in a row become one batch until it has this size."""
 
 _EVERY_OFFSET: Final = -(1 << 63)
+_OFFSET_MAX: Final = (1 << 63) - 1
 
 _RECORDS_PER_CHECKPOINT: Final = 32
 """Where they are read in Python, which takes some 0.1 to 0.2 ms."""
@@ -168,6 +170,11 @@ def _down_converted(
             f"batch at offset {header.base_offset} is compressed with zstd, which format {magic} "
             "does not have; expected none, gzip, snappy or lz4"
         )
+    if header.last_offset > _OFFSET_MAX:
+        raise CorruptRecordError(
+            f"batch at offset {header.base_offset} ends at {header.last_offset}; "
+            f"expected at most {_OFFSET_MAX}"
+        )
     builder = MessageSetBuilder(
         magic,
         base_offset=None,
@@ -207,7 +214,7 @@ def batch_of_wrapper(
     """Return a batch of the messages that the one at `position` wraps, with the same offsets and times.
 
     Returns None where that cannot be done piece by piece: the offsets have gaps, as after compaction, or the
-    messages are not valid.
+    messages are not valid, or their offsets are none of a log.
 
     Raises:
         DecompressedSizeError: they are larger than `size_max`, or one is larger than `GATHERED_BYTES_MAX`.
@@ -222,7 +229,7 @@ def batch_of_wrapper(
         raise
     except (RecordsError, ValueError):
         return None
-    if last - first + 1 != builder.record_count:
+    if last - first + 1 != builder.record_count or base + first < 0:
         return None
     builder.move(base + first)
     return builder
@@ -241,6 +248,7 @@ def _append_sparse(
 
     Raises:
         DecompressedSizeError: they are more than `SLOW_MESSAGES_MAX`, or larger than `size_max`.
+        InvalidRecordError: the offset of one is negative, or as `iter_messages`.
         RecordsError: another subclass, as `iter_messages`.
     """
     for record in iter_messages(
@@ -251,6 +259,11 @@ def _append_sparse(
         checkpoint=checkpoint,
         count_max=SLOW_MESSAGES_MAX,
     ):
+        if record.offset < 0:
+            raise InvalidRecordError(
+                f"compressed message at offset {header.base_offset} wraps one at offset {record.offset}; "
+                "expected 0 or more"
+            )
         if not builder.record_count and isinstance(builder, RecordBatchBuilder):
             builder.move(record.offset)
         _append(builder, record)

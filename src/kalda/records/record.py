@@ -118,6 +118,18 @@ def iter_records(
         )
 
 
+def iter_decompressed_records(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """Yield the records of a batch whose records section is at hand without compression.
+
+    Raises:
+        CorruptRecordError: The section does not have the records that the header counts.
+    """
+    try:
+        yield from _iter_records(data, header)
+    except (IndexError, NeedMoreBytes):
+        raise CorruptRecordError(f"batch at offset {header.base_offset} ends inside a record") from None
+
+
 def _iter_records(data: bytes, header: BatchHeader) -> Generator[Record, None, int]:
     """Yield the records in `data`; return where the last one ends.
 

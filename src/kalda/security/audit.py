@@ -37,9 +37,14 @@ DENIED: Final = "denied"
 
 
 class AuditLog:
-    """Writes the events of one broker."""
+    """Writes the events of one broker, or of another server.
 
-    def __init__(self) -> None:
+    Args:
+        burst: How many events of one kind and address are written in ten seconds; None is `LIMIT_BURST`.
+    """
+
+    def __init__(self, burst: int | None = None) -> None:
+        self._burst: Final = LIMIT_BURST if burst is None else burst
         self._budgets: Final[dict[tuple[str, str], LineBudget]] = {}
 
     def write(self, event: str, outcome: str, *, address: str, **fields: object) -> None:
@@ -53,7 +58,7 @@ class AuditLog:
         """
         budget = self._budgets.get((event, outcome))
         if budget is None:
-            budget = LineBudget(LIMIT_BURST, LIMIT_SECONDS, SOURCES_MAX)
+            budget = LineBudget(self._burst, LIMIT_SECONDS, SOURCES_MAX)
             self._budgets[event, outcome] = budget
         now = monotonic()
         if budget.is_due(now):

@@ -17,6 +17,7 @@ from kalda.common.config_def import (
     MissingFeatureError,
     refuse_missing_features,
 )
+from kalda.nats.subject_rules import SubjectRuleError, SubjectRules
 from kalda.protocol.releases import find_release
 from kalda.security.password_encoder import KEY_BITS
 from kalda.security.sasl.jaas import JaasConfig, JaasError
@@ -47,6 +48,8 @@ class BrokerConfig(BrokerSettings):
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static: Final = dict(static)
         """The settings that the broker was started with, as they were written."""
+        self.nats_listeners: tuple[ListenerConfig, ...] = ()
+        """Those of `listeners` that speak NATS's protocol; the attribute `listeners` has the others."""
         self.dynamic_broker: Mapping[str, str] = {}
         """The dynamic settings of this broker alone (``/config/brokers/<id>``)."""
         self.dynamic_default: Mapping[str, str] = {}
@@ -202,13 +205,16 @@ class BrokerConfig(BrokerSettings):
         protocols = parse_protocol_map(
             "listener.security.protocol.map", str(get["listener.security.protocol.map"])
         )
-        listeners = parse_listeners("listeners", str(get["listeners"]), protocols)
+        every = parse_listeners("listeners", str(get["listeners"]), protocols)
+        listeners = tuple(each for each in every if not each.speaks_nats)
         if not listeners:
             raise ConfigError(
-                "listeners", "`listeners` is empty; a broker needs at least one, e.g. PLAINTEXT://:9092"
+                "listeners",
+                f"`listeners` {'has no listener of Kafka' if every else 'is empty'}; a broker needs at least "
+                "one, e.g. PLAINTEXT://:9092",
             )
-        require_distinct_ports("listeners", listeners)
-        for listener in listeners:
+        require_distinct_ports("listeners", every)
+        for listener in every:
             if listener.uses_tls and checks_tls:
                 tls_settings(values, listener.name)
         advertised = listeners
@@ -222,6 +228,7 @@ class BrokerConfig(BrokerSettings):
             "inter_broker_listener_name": inter_broker,
             "kalda_as_version": _releases(values, listeners),
             "listeners": listeners,
+            "nats_listeners": tuple(each for each in every if each.speaks_nats),
             "advertised_listeners": advertised,
             "log_dirs": _log_dirs(get),
             "max_connections_per_ip_overrides": _connection_overrides(
@@ -422,6 +429,12 @@ def _check_together(get: Mapping[str, ConfigValue]) -> None:
     )
     for name in ("default.replication.factor", "connections.max.idle.ms"):
         require(name, number(name) >= -1, "at least -1")
+    rules = get["kalda.nats.subjects"]
+    assert isinstance(rules, tuple), "kalda.nats.subjects is a list"
+    try:
+        SubjectRules(rules)
+    except SubjectRuleError as error:
+        raise ConfigError("kalda.nats.subjects", f"`kalda.nats.subjects`: {error}") from None
 
 
 def _check_listener_limits(values: Mapping[str, ConfigValue]) -> None:

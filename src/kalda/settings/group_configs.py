@@ -1,7 +1,7 @@
 """Computes a group's settings from its overrides and the broker's settings, whose bounds hold for both.
 
-Bounds are the broker's `group.consumer.min.*` and `group.consumer.max.*`. `GroupConfigs` does not store
-overrides; callers pass them.
+Bounds are the broker's `group.consumer.min.*` and `group.consumer.max.*`, and those of `group.share`.
+`GroupConfigs` does not store overrides; callers pass them.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,8 +10,7 @@ from typing import Final
 from kalda.common.config_def import ConfigError, ConfigValue
 from kalda.settings.definitions import GROUP_CONFIG, GROUP_SYNONYMS
 
-_SESSION: Final = "consumer.session.timeout.ms"
-_HEARTBEAT: Final = "consumer.heartbeat.interval.ms"
+_PROTOCOLS: Final = ("consumer", "share")
 
 
 class GroupConfigs:
@@ -29,6 +28,8 @@ class GroupConfigs:
         """
         own = GROUP_CONFIG.parse(overrides)
         for name, value in own.items():
+            if name not in GROUP_SYNONYMS:
+                continue
             low, high = self._bounds(name)
             if not low <= _integer(value) <= high:
                 raise ConfigError(
@@ -36,26 +37,39 @@ class GroupConfigs:
                     f"`{name}`={value} is not between {_bound(name, 'min')}={low} and "
                     f"{_bound(name, 'max')}={high}",
                 )
-        heartbeat, session = self.value(_HEARTBEAT, overrides), self.value(_SESSION, overrides)
+        for protocol in _PROTOCOLS:
+            self._check_heartbeat(protocol, overrides)
+
+    def _check_heartbeat(self, protocol: str, overrides: Mapping[str, str]) -> None:
+        heartbeat_name, session_name = f"{protocol}.heartbeat.interval.ms", f"{protocol}.session.timeout.ms"
+        heartbeat, session = self.integer(heartbeat_name, overrides), self.integer(session_name, overrides)
         if heartbeat >= session:
             raise ConfigError(
-                _HEARTBEAT, f"`{_HEARTBEAT}`={heartbeat} must be below `{_SESSION}`={session} of the group"
+                heartbeat_name,
+                f"`{heartbeat_name}`={heartbeat} must be below `{session_name}`={session} of the group",
             )
 
-    def value(self, name: str, overrides: Mapping[str, str]) -> int:
+    def integer(self, name: str, overrides: Mapping[str, str]) -> int:
+        """Return the value in force of a group's setting that is a number; raises as `value`."""
+        return _integer(self.value(name, overrides))
+
+    def value(self, name: str, overrides: Mapping[str, str]) -> ConfigValue:
         """Return the value in force of a group's setting.
 
         An override that was stored under other bounds counts as the nearest value that the bounds allow
         (KIP-1240).
 
         Raises:
-            ConfigError: the override is not a number.
+            ConfigError: the override is not allowed.
         """
-        text = overrides.get(name)
+        text, key = overrides.get(name), GROUP_CONFIG.keys[name]
+        if name not in GROUP_SYNONYMS:
+            # The group's alone.
+            return key.default if text is None else key.parse(text)
         if text is None:
             return _integer(self._broker_value(GROUP_SYNONYMS[name]))
         low, high = self._bounds(name)
-        return max(low, min(_integer(GROUP_CONFIG.keys[name].parse(text)), high))
+        return max(low, min(_integer(key.parse(text)), high))
 
     def _bounds(self, name: str) -> tuple[int, int]:
         return _integer(self._broker_value(_bound(name, "min"))), _integer(

@@ -8,7 +8,11 @@ from typing import Final
 
 from kalda.common.config_def import ConfigError
 
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+KAFKA_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+NATS_PROTOCOLS: Final = ("NATS", "NATS_SSL", "SASL_NATS", "SASL_NATS_SSL")
+"""Those of listeners that speak NATS's protocol; with ``SASL_`` clients log in by a name and a password."""
+
+SECURITY_PROTOCOLS: Final = KAFKA_PROTOCOLS + NATS_PROTOCOLS
 
 _LISTENER: Final = re.compile(r"(?P<name>[^:/\[\]]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 
@@ -29,8 +33,13 @@ class ListenerConfig:
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether its clients log in by SASL."""
+        """Whether its clients log in by SASL; on a listener of NATS, by a name and a password."""
         return self.security_protocol.startswith("SASL_")
+
+    @property
+    def speaks_nats(self) -> bool:
+        """Whether it speaks NATS's protocol instead of Kafka's."""
+        return self.security_protocol in NATS_PROTOCOLS
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -53,7 +62,8 @@ def parse_listeners(setting: str, text: str, protocols: dict[str, str]) -> tuple
                 f"`{setting}`: {entry} is not a listener; write NAME://host:port with a port of 0 to 65535",
             )
         name = match["name"].upper()
-        protocol = protocols.get(name)
+        # The map's default is Kafka's, so the names of NATS's protocols need no entry.
+        protocol = protocols.get(name, name if name in NATS_PROTOCOLS else None)
         if protocol is None:
             raise ConfigError(
                 setting,

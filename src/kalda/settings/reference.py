@@ -95,7 +95,7 @@ def _synonyms(key: ConfigKey) -> str:
 
 
 def _of_broker(key: ConfigKey) -> str:
-    return f"`{GROUP_SYNONYMS[key.name]}`"
+    return f"`{GROUP_SYNONYMS[key.name]}`" if key.name in GROUP_SYNONYMS else ""
 
 
 if __name__ == "__main__":

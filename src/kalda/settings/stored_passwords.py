@@ -29,6 +29,12 @@ def is_password(name: str) -> bool:
     return base in BROKER_CONFIG and BROKER_CONFIG.key(base).type.is_sensitive
 
 
+def is_secret_setting(name: str) -> bool:
+    """Return whether a setting's value must not be shown: a password, or that of an unknown setting."""
+    base = base_name(name)
+    return base not in BROKER_CONFIG or BROKER_CONFIG.key(base).type.is_sensitive
+
+
 class StoredPasswords:
     """The encryption of one broker's stored passwords."""
 

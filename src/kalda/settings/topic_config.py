@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kalda.common.config_def import ConfigError, ConfigValue
 from kalda.records.batch import MAGIC
+from kalda.schemas.payloads.record_check import ValidationMode
 from kalda.settings.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 
@@ -21,6 +22,7 @@ _LOG_FIELDS: Final = {
 }
 """Field of the storage's config to topic setting; `producer_id_expiration_ms` is the broker's alone."""
 
+_VALIDATIONS: Final = ("kalda.schema.validation.key", "kalda.schema.validation.value")
 _TIMESTAMP_BOUND_DEFAULT: Final = TOPIC_CONFIG.defaults["message.timestamp.before.max.ms"]
 
 
@@ -71,6 +73,12 @@ class TopicConfigs:
                 "remote.storage.enable",
                 "`remote.storage.enable`=true is not allowed: tiered storage is not available on this broker",
             )
+        for name in _VALIDATIONS:
+            if values[name] != ValidationMode.OFF and not self._broker_value("kalda.schema.registry.url"):
+                raise ConfigError(
+                    name,
+                    f"`{name}`={values[name]} needs a registry; set the brokers' `kalda.schema.registry.url`",
+                )
         for name in ("remote.log.delete.on.disable", "remote.log.copy.disable"):
             if values[name]:
                 raise ConfigError(

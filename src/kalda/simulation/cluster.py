@@ -5,15 +5,20 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from random import Random as SeededRandom
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.server import BrokerServer
 from kalda.common.types import TopicPartition
+from kalda.etcd.client import EtcdClient
+from kalda.etcd.keys import Keys
 from kalda.faults.state import Faults
 from kalda.net.client.stream import connect_stream
 from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig
+from kalda.simulation.etcd.link import simulated_links
+from kalda.simulation.etcd.server import SimulatedEtcd
+from kalda.simulation.etcd.store import EtcdStore, StoreRefusedError
 from kalda.simulation.foreign import ForeignSession, foreign_broker
 from kalda.simulation.machine import Machine, SimulatedProcess
 from kalda.simulation.network import SimulatedInternet
@@ -21,7 +26,6 @@ from kalda.simulation.releases import knows_topic_ids
 from kalda.simulation.scheduler import Scheduler
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.server.config import ZooKeeperConfig
-from kalda.zookeeper.server.data_tree import DataTree
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
 
@@ -32,6 +36,42 @@ ZOOKEEPER_PORT: Final = 2181
 ZOOKEEPER_HOST: Final = "10.0.0.100"
 CLIENT_HOST: Final = "10.0.1.1"
 SESSION_TIMEOUT_MS: Final = 6_000
+ETCD_PORTS: Final = (2379, 2380, 2381)
+_ETCD_KEYS: Final = Keys("/kalda")
+
+ZOOKEEPER: Final = "zookeeper"
+ETCD: Final = "etcd"
+ENGINES: Final = (ZOOKEEPER, ETCD)
+"""What may keep the cluster's metadata."""
+
+
+class StoredZnode(Protocol):
+    """A znode as it is stored."""
+
+    @property
+    def data(self) -> bytes | None:
+        """Its data."""
+
+    @property
+    def version(self) -> int:
+        """The number of its changes."""
+
+
+class StoredZnodes(Protocol):
+    """The znodes of an engine by path."""
+
+    def get(self, path: str, /) -> StoredZnode | None:
+        """Return a znode, None if there is none."""
+
+    def __contains__(self, path: object, /) -> bool: ...
+
+
+class StoredTree(Protocol):
+    """What an engine has stored; `DataTree` is one."""
+
+    @property
+    def nodes(self) -> StoredZnodes:
+        """The znodes."""
 
 
 def host_of(broker_id: int) -> str:
@@ -46,6 +86,7 @@ class SimulatedCluster:
         seed: Fixes everything that happens.
         brokers: How many.
         settings: Settings of every broker, under Kafka's names.
+        engine: `ZOOKEEPER` for the coordination server, `ETCD` for a model of etcd in its place.
         foreign: The release of Apache Kafka whose model about every second broker is; each start of a broker
             decides again.
     """
@@ -56,7 +97,9 @@ class SimulatedCluster:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         foreign: str | None = None,
+        engine: str = ZOOKEEPER,
     ) -> None:
+        self.engine: Final = engine
         self.scheduler: Final = Scheduler(SeededRandom(f"{seed}/scheduler"))
         self.internet: Final = SimulatedInternet(self.scheduler, SeededRandom(f"{seed}/network"))
         self.errors: Final[list[str]] = []
@@ -77,8 +120,12 @@ class SimulatedCluster:
         self._ended: Final[list[SimulatedProcess]] = []
         """Kept, so that nothing of them is collected, and closed, at a moment that no seed fixes."""
         self._is_serving: Final[set[int]] = set()
-        self._sessions: Final[dict[int, EnsembleClient]] = {}
+        self._sessions: Final[dict[int, EnsembleClient | EtcdClient]] = {}
         self._embedded: EmbeddedServer | None = None
+        self._store: Final = EtcdStore()
+        self._etcd: SimulatedEtcd | None = None
+        self._etcd_random: Final = SeededRandom(f"{seed}/etcd")
+        self._has_engine_faults = False
         self._faults: Faults | None = None
 
     @property
@@ -101,8 +148,11 @@ class SimulatedCluster:
         return self._machines[broker_id]
 
     @property
-    def tree(self) -> DataTree | None:
-        """The coordination server's tree; None while the server is down."""
+    def tree(self) -> StoredTree | None:
+        """The coordination server's tree; None while the server is down, or etcd has no leader."""
+        if self._etcd is not None:
+            is_down = self.zookeeper is None or self.zookeeper.has_ended or not self._etcd.has_leader
+            return None if is_down else _EtcdTree(self._store)
         if self._embedded is None or self.zookeeper is None or self.zookeeper.has_ended:
             return None
         return self._embedded.server.tree
@@ -121,7 +171,8 @@ class SimulatedCluster:
 
     def start_zookeeper(self) -> None:
         """Start the coordination server."""
-        self.zookeeper = self._start(self._zookeeper_machine, self._run_zookeeper)
+        run = self._run_etcd if self.engine == ETCD else self._run_zookeeper
+        self.zookeeper = self._start(self._zookeeper_machine, run)
 
     def start_broker(self, broker_id: int) -> None:
         """Start a broker."""
@@ -144,7 +195,10 @@ class SimulatedCluster:
         if not self.is_serving(broker_id) or self.zookeeper is None or self.zookeeper.has_ended:
             return False
         session_id = self._sessions[broker_id].session_id
-        embedded = self._embedded
+        embedded, etcd = self._embedded, self._etcd
+        if etcd is not None:
+            self.zookeeper.spawn(_end_lease(etcd, session_id))
+            return True
         if embedded is None:
             return False
 
@@ -153,6 +207,25 @@ class SimulatedCluster:
 
         self.zookeeper.spawn(end())
         return True
+
+    async def connect(self, runtime: Runtime, session_timeout_ms: int) -> EnsembleClient | EtcdClient:
+        """Open a session with the coordination server, or with etcd, from a process."""
+        if self.engine == ETCD:
+            return await EtcdClient.connect(
+                ",".join(f"{ZOOKEEPER_HOST}:{port}" for port in ETCD_PORTS),
+                session_timeout_ms=session_timeout_ms,
+                connection_timeout_ms=60_000,
+                open_link=simulated_links(runtime.network),
+                random=runtime.random,
+            )
+        return await _connect_zookeeper(EnsembleClient, runtime, session_timeout_ms)
+
+    def set_engine_faults(self, is_on: bool) -> None:
+        """Let the model of etcd misbehave, or not; the coordination server does not."""
+        self._has_engine_faults = is_on
+        self._store.free()
+        if self._etcd is not None:
+            self._etcd.has_faults = is_on
 
     def set_faults(self, faults: Faults | None) -> None:
         """Apply faults to the requests of all brokers, also of those that start; None ends them."""
@@ -200,15 +273,19 @@ class SimulatedCluster:
         await listener.listen(ZOOKEEPER_HOST, ZOOKEEPER_PORT)
         await asyncio.Event().wait()
 
+    async def _run_etcd(self, runtime: Runtime) -> None:
+        self._etcd = SimulatedEtcd(self._store, runtime, self._etcd_random)
+        self._etcd.has_faults = self._has_engine_faults
+        await self._etcd.serve(ZOOKEEPER_HOST, ETCD_PORTS)
+
     async def _run_broker(self, broker_id: int, runtime: Runtime) -> None:
         is_foreign = self.foreign is not None and self._software.random() < 0.5
         config = self._config(broker_id, is_foreign)
-        session = await (ForeignSession if is_foreign else EnsembleClient).connect(
-            f"{ZOOKEEPER_HOST}:{ZOOKEEPER_PORT}",
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=60_000,
-            connect=partial(connect_stream, network=runtime.network),
-            random=runtime.random,
+        timeout_ms = config.zookeeper_session_timeout_ms
+        session = await (
+            _connect_zookeeper(ForeignSession, runtime, timeout_ms)
+            if is_foreign
+            else self.connect(runtime, timeout_ms)
         )
         self._sessions[broker_id] = session
         if isinstance(session, ForeignSession):
@@ -233,6 +310,7 @@ class SimulatedCluster:
             if is_foreign:
                 own["kalda.as.version"] = self.foreign
                 own["kalda.controller.eligible"] = "true"
+                own["kalda.cluster.history.enable"] = "false"
         return BrokerConfig.from_properties(
             {
                 "broker.id": str(broker_id),
@@ -240,10 +318,20 @@ class SimulatedCluster:
                 "log.dirs": f"/broker-{broker_id}",
                 "zookeeper.connect": f"{ZOOKEEPER_HOST}:{ZOOKEEPER_PORT}",
                 "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+                # A topic more would make every schedule longer.
+                "kalda.cluster.history.enable": "false",
                 "group.consumer.assignment.interval.ms": "0",
                 "group.initial.rebalance.delay.ms": "0",
+                "group.share.heartbeat.interval.ms": "2000",
+                "group.share.min.heartbeat.interval.ms": "1000",
+                "group.share.min.record.lock.duration.ms": "1000",
+                "group.share.min.session.timeout.ms": "6000",
+                "group.share.session.timeout.ms": "6000",
                 "offsets.topic.replication.factor": str(min(3, brokers)),
                 "offsets.topic.num.partitions": "2",
+                "share.coordinator.state.topic.min.isr": str(min(2, brokers)),
+                "share.coordinator.state.topic.num.partitions": "2",
+                "share.coordinator.state.topic.replication.factor": str(min(3, brokers)),
                 "transaction.state.log.replication.factor": str(min(3, brokers)),
                 "transaction.state.log.min.isr": str(min(2, brokers)),
                 "transaction.state.log.num.partitions": "2",
@@ -251,6 +339,51 @@ class SimulatedCluster:
                 **own,
             }
         )
+
+
+async def _connect_zookeeper(
+    session: type[EnsembleClient], runtime: Runtime, session_timeout_ms: int
+) -> EnsembleClient:
+    return await session.connect(
+        f"{ZOOKEEPER_HOST}:{ZOOKEEPER_PORT}",
+        session_timeout_ms=session_timeout_ms,
+        connection_timeout_ms=60_000,
+        connect=partial(connect_stream, network=runtime.network),
+        random=runtime.random,
+    )
+
+
+async def _end_lease(etcd: SimulatedEtcd, lease: int) -> None:
+    try:
+        etcd.store.revoke(lease)
+    except StoreRefusedError:
+        return
+    await etcd.notify()
+
+
+class _EtcdTree:
+    """The znodes of a store of etcd."""
+
+    def __init__(self, store: EtcdStore) -> None:
+        self._store: Final = store
+
+    @property
+    def nodes(self) -> "_EtcdTree":
+        """The znodes by path: the tree itself."""
+        return self
+
+    def get(self, path: str, /) -> StoredZnode | None:
+        """Return a znode."""
+        kv = self._store.keys.get(_ETCD_KEYS.znode(path))
+        return None if kv is None else _EtcdZnode(kv.value, kv.version - 1)
+
+    def __contains__(self, path: object, /) -> bool:
+        return isinstance(path, str) and _ETCD_KEYS.znode(path) in self._store.keys
+
+
+class _EtcdZnode(NamedTuple):
+    data: bytes | None
+    version: int
 
 
 def _ignore(sentence: str) -> None:

@@ -10,10 +10,13 @@ import errno
 import os
 import posixpath
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from kalda.runtime.filesystem import Buffer, DirectoryEntry, DirectoryLock, File, FileKindError
 from kalda.runtime.random import Random
+
+_split: Final = lru_cache(maxsize=4096)(posixpath.split)
 
 
 class _Inode:
@@ -59,7 +62,7 @@ class SimulatedDisk:
         Raises:
             OSError: a directory has the name.
         """
-        directory, name = posixpath.split(path)
+        directory, name = _split(path)
         entries = self.directories.get(directory)
         if entries is None or name not in entries:
             return None
@@ -71,7 +74,7 @@ class SimulatedDisk:
     def create(self, path: str) -> _Inode:
         """Make an empty file."""
         self.check_writable(path)
-        directory, name = posixpath.split(path)
+        directory, name = _split(path)
         entries = self._entries(directory, path)
         inode = entries[name] = _Inode(self.now_ms())
         self._changed(lambda: _undo_name(entries, name, inode, None))
@@ -80,8 +83,8 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         """Give a file or a directory another name."""
         self.check_writable(source, needs_space=False)
-        source_directory, source_name = posixpath.split(source)
-        target_directory, target_name = posixpath.split(target)
+        source_directory, source_name = _split(source)
+        target_directory, target_name = _split(target)
         sources, targets = (
             self._entries(source_directory, source),
             self._entries(target_directory, target),
@@ -114,7 +117,7 @@ class SimulatedDisk:
         if inode is None:
             return
         self.check_writable(path, needs_space=False)
-        directory, name = posixpath.split(path)
+        directory, name = _split(path)
         entries = self.directories[directory]
         del entries[name]
         self._changed(lambda: entries.__setitem__(name, inode))
@@ -123,7 +126,7 @@ class SimulatedDisk:
         """Make a directory and its parents."""
         if path in self.directories or path in ("", "/"):
             return
-        directory, name = posixpath.split(path)
+        directory, name = _split(path)
         self.make_directory(directory)
         self.check_writable(path)
         entries = self.directories[directory]
@@ -149,7 +152,7 @@ class SimulatedDisk:
                 self.remove_directory(posixpath.join(path, name))
             else:
                 self.remove(posixpath.join(path, name))
-        directory, name = posixpath.split(path)
+        directory, name = _split(path)
         parent = self.directories[directory]
         del parent[name]
         del self.directories[path]
@@ -390,7 +393,7 @@ class SimulatedFileSystem:
 
     def exists(self, path: str) -> bool:
         """Return whether the name exists."""
-        directory, name = posixpath.split(path)
+        directory, name = _split(path)
         return path in self.disk.directories or name in self.disk.directories.get(directory, {})
 
     def make_directory(self, path: str) -> None:

@@ -10,8 +10,7 @@ import logging
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
-from functools import partial
+from contextvars import Context, copy_context
 from typing import Any, Final, Protocol, TypeVar
 
 from kalda.common.overriding import override
@@ -45,6 +44,57 @@ class _Task(asyncio.Task[Any]):
         return self._number
 
 
+class _Handle(asyncio.Handle):
+    """A handle that does not ask its loop for a debug mode, which a simulation lacks."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimulatedEventLoop",
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    @override
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = _do_nothing
+        self._args = ()
+
+
+class _TimerHandle(_Handle, asyncio.TimerHandle):
+    """A timer of the same kind; the scheduler skips a cancelled one when it is due."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimulatedEventLoop",
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+
 class SimulatedEventLoop(asyncio.AbstractEventLoop):
     """Runs the callbacks and tasks of one process in virtual time.
 
@@ -55,12 +105,14 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, scheduler: Scheduler, watched: dict[int, Watched]) -> None:
         self._scheduler: Final = scheduler
+        self._runnable: Final = scheduler.runnable
         self._watched: Final = watched
-        self._ready: Final[deque[asyncio.Handle]] = deque()
+        self._ready: Final[deque[_Handle]] = deque()
         self._readers: Final[dict[int, Callable[[], object]]] = {}
         self._writers: Final[dict[int, Callable[[], object]]] = {}
         self._to_read: Final[dict[int, None]] = {}
         self._to_write: Final[dict[int, None]] = {}
+        self._on_due: Final = self._due
         self._is_woken = False
         self._tasks_made = 0
         self.is_held = False
@@ -71,26 +123,37 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
 
     # Running.
 
+    def enter(self) -> None:
+        """Be the running loop of the thread."""
+        # The system is asked for the process id by each change, so loops change only when they have to.
+        events._set_running_loop(self)
+
+    def leave(self) -> None:
+        """Be the running loop of the thread no more."""
+        events._set_running_loop(None)
+
     def run_once(self) -> None:
-        """Call what is readable or writable and the callbacks that are ready now."""
+        """Call what is readable or writable and the callbacks that are ready now, after `enter`."""
         self._is_woken = False
         if not self._may_run():
             return
-        before = events._get_running_loop()
-        events._set_running_loop(self)
-        try:
-            if self._to_read or self._to_write:
-                self._call_watchers()
-            ready = self._ready
-            for _ in range(len(ready)):
-                handle = ready.popleft()
-                if not handle._cancelled:
-                    handle._run()
-                    if not self._may_run():
-                        break
-        finally:
-            events._set_running_loop(before)
-        if (ready or self._to_read or self._to_write) and not self._is_ended:
+        if self._to_read or self._to_write:
+            self._call_watchers()
+        ready = self._ready
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                message = f"Exception in callback {handle._callback}"
+                self.call_exception_handler({"message": message, "exception": error, "handle": handle})
+            if self._is_ended or self.is_held:
+                break
+        if ready or self._to_read or self._to_write:
             self._wake()
 
     def _may_run(self) -> bool:
@@ -114,20 +177,25 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
 
     def notice(self, fd: int) -> None:
         """Look whether what has this number has become readable or writable."""
-        watched = self._watched.get(fd)
-        if watched is None or self._is_ended:
+        reads, writes = fd in self._readers, fd in self._writers
+        if not reads and not writes:
             return
-        if fd in self._readers and watched.is_readable():
+        watched = self._watched.get(fd)
+        if watched is None:
+            return
+        if reads and watched.is_readable():
             self._to_read[fd] = None
-            self._wake()
-        if fd in self._writers and watched.is_writable():
+            if not self._is_woken:
+                self._wake()
+        if writes and watched.is_writable():
             self._to_write[fd] = None
-            self._wake()
+            if not self._is_woken:
+                self._wake()
 
     def _wake(self) -> None:
         if not self._is_woken and not self.is_held and not self._is_ended:
             self._is_woken = True
-            self._scheduler.wake(self)
+            self._runnable.append(self)
 
     def _call_watchers(self) -> None:
         for waiting, callbacks in ((self._to_read, self._readers), (self._to_write, self._writers)):
@@ -156,7 +224,7 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]  # typeshed's signature has type variables of tuples
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         if not self._is_woken:
             self._wake()
@@ -168,20 +236,24 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._scheduler.now + delay, callback, *args, context=context)
+        when = self._scheduler.now + delay
+        handle = _TimerHandle(when, callback, args, self, context)
+        self._scheduler.call_unless_cancelled(when, self._on_due, handle)
+        return handle
 
     @override
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._scheduler.call_at(when, partial(self._due, handle), handle)
+        handle = _TimerHandle(when, callback, args, self, context)
+        self._scheduler.call_unless_cancelled(when, self._on_due, handle)
         return handle
 
-    def _due(self, handle: asyncio.TimerHandle) -> None:
+    def _due(self, handle: _TimerHandle) -> None:
         if not self._is_ended:
             self._ready.append(handle)
-            self._wake()
+            if not self._is_woken:
+                self._wake()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing; the scheduler skips the event."""
@@ -263,3 +335,7 @@ def new_simulated_loop(scheduler: Scheduler, watched: dict[int, Watched]) -> Sim
 
 def _log_error(context: dict[str, Any]) -> None:
     logger.error("%s", context.get("message"), exc_info=context.get("exception"))
+
+
+def _do_nothing() -> None:
+    """Stand for a callback that was cancelled."""

@@ -26,10 +26,12 @@ class SimulatedClock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Final = scheduler
         self.offset_ms = 0
+        self.has_jumped = False
 
     def time_ms(self) -> int:
         """Return the wall clock's milliseconds."""
-        return max(EPOCH_MS + self.offset_ms + int(self._scheduler.now * 1000), 0)
+        now_ms = EPOCH_MS + self.offset_ms + int(self._scheduler.now * 1000)
+        return now_ms if now_ms > 0 else 0
 
     def time_ns(self) -> int:
         """Return the wall clock's nanoseconds."""
@@ -42,6 +44,7 @@ class SimulatedClock:
     def jump(self, milliseconds: int) -> None:
         """Set the wall clock forward or back."""
         self.offset_ms += milliseconds
+        self.has_jumped = True
 
 
 class SimulatedBackground:

@@ -2,15 +2,15 @@
 
 A stream is a pair of pipes. What one side sends arrives at the other after the latency of the link, in order
 within a direction of a connection and in any order between connections. While a link is cut in a direction,
-bytes wait and new connections time out; when it heals they arrive. A connection whose link stays cut too long
-breaks, as TCP gives up. The end of a process resets its connections.
+bytes wait; when it heals they arrive. Requests for connections are lost, and sent again as TCP does. A
+connection whose link stays cut too long breaks, as TCP gives up. The end of a process resets its connections.
 """
 
 import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from kalda.runtime.filesystem import Buffer, File
 from kalda.runtime.network import Address, Stream, StreamListener
@@ -23,6 +23,9 @@ WINDOW_BYTES: Final = 256 * 1024
 
 BREAK_SECONDS: Final = 20.0
 """How long a connection survives a cut link."""
+
+SYN_RETRY_SECONDS: Final = 1.0
+"""How long after a lost request for a connection it is sent again; each time the wait doubles, as in TCP."""
 
 EPHEMERAL_PORT_MIN: Final = 40_000
 
@@ -143,6 +146,7 @@ class SimulatedStream:
     ) -> None:
         self.peer_address: Final = peer_address
         self.address: Final = address
+        self._link: Final = (address[0], peer_address[0])
         self.peer: SimulatedStream | None = None
         self._internet: Final = internet
         self._loop: Final = loop
@@ -167,41 +171,48 @@ class SimulatedStream:
     def recv_into(self, buffer: bytearray | memoryview, /) -> int:
         """Receive what has arrived; see `Stream`."""
         data = self.recv(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        size = len(data)
+        buffer[:size] = data
+        return size
 
     def recv(self, size: int, /) -> bytes:
         """Receive up to `size` bytes that have arrived."""
-        self._check()
-        if not self._received:
+        if self._number < 0 or self._error is not None:
+            self._refuse()
+        received = self._received
+        if not received:
             if self._has_ended:
                 return b""
             raise BlockingIOError
-        parts = []
-        left = size
-        while self._received and left:
-            first = self._received.popleft()
-            if len(first) > left:
-                self._received.appendleft(first[left:])
-                first = first[:left]
-            parts.append(first)
-            left -= len(first)
-        data = b"".join(parts)
+        data = received.popleft()
+        if len(data) != size and (received or len(data) > size):
+            parts = [data]
+            left = size - len(data)
+            while received and left > 0:
+                parts.append(received.popleft())
+                left -= len(parts[-1])
+            if left < 0:
+                last = parts.pop()
+                received.appendleft(last[left:])
+                parts.append(last[:left])
+            data = b"".join(parts)
         self._unread -= len(data)
-        if self.peer is not None:
-            self.peer.notice()
+        peer = self.peer
+        if peer is not None:
+            peer._loop.notice(peer._number)
         return data
 
     def send(self, data: Buffer, flags: int = 0, /) -> int:
         """Send as much as there is room for."""
-        self._check()
+        if self._number < 0 or self._error is not None:
+            self._refuse()
         peer = self.peer
         if peer is None:
             raise BrokenPipeError("the peer closed the connection")
         room = WINDOW_BYTES - self._on_way_bytes - peer._unread
         if room <= 0:
             raise BlockingIOError
-        piece = bytes(data[:room])
+        piece = bytes(data) if len(data) <= room else bytes(data[:room])
         self._put(piece)
         return len(piece)
 
@@ -264,35 +275,35 @@ class SimulatedStream:
     def go_on(self) -> None:
         """Send what waited for the link."""
         self._is_cut = False
-        waiting = list(self._on_way)
-        for piece in waiting:
-            self._dispatch(piece)
+        for _ in range(len(self._on_way)):
+            self._dispatch()
 
-    def _check(self) -> None:
-        if self._number < 0:
-            raise OSError(9, "Bad file descriptor")
-        if self._error is not None:
-            raise self._error
+    def _refuse(self) -> NoReturn:
+        raise OSError(9, "Bad file descriptor") if self._number < 0 or self._error is None else self._error
 
     def _put(self, piece: bytes | None) -> None:
         self._on_way.append(piece)
-        self._on_way_bytes += len(piece or b"")
+        if piece is not None:
+            self._on_way_bytes += len(piece)
         if self._is_cut:
             return
-        source, target = self.address[0], self.peer_address[0]
-        if self._internet.is_cut(source, target):
+        if self._internet.is_cut(*self._link):
             self._is_cut = True
-            self._internet.wait_for_heal(source, target, self)
+            self._internet.wait_for_heal(*self._link, self)
             self._internet.scheduler.call_later(BREAK_SECONDS, self._give_up)
         else:
-            self._dispatch(piece)
+            self._dispatch()
 
-    def _dispatch(self, piece: bytes | None) -> None:
+    def _dispatch(self) -> None:
+        """Let the next piece that is not on its way yet arrive after the latency of the link."""
         internet = self._internet
-        latency = internet.latency(self.address[0], self.peer_address[0])
+        scheduler = internet.scheduler
+        when = scheduler.now + internet.latency(*self._link)
         # Nothing overtakes within a connection.
-        self._arrives_at = max(self._arrives_at, internet.scheduler.now + latency)
-        internet.scheduler.call_at(self._arrives_at, self._arrive)
+        if when < self._arrives_at:
+            when = self._arrives_at
+        self._arrives_at = when
+        scheduler.call_unless_cancelled(when, self._arrive, None)
 
     def _arrive(self) -> None:
         if not self._on_way:
@@ -305,16 +316,17 @@ class SimulatedStream:
             peer._has_ended = True
             peer.peer = None
         else:
-            self._on_way_bytes -= len(piece)
+            size = len(piece)
+            self._on_way_bytes -= size
             if peer._number < 0:
                 # The other side has closed: it answers data with a reset.
                 self.fail(ConnectionResetError("the peer closed the connection"))
                 return
             peer._received.append(piece)
-            peer._unread += len(piece)
+            peer._unread += size
             if self._internet.on_delivery is not None:
-                self._internet.on_delivery(self.address[0], self.peer_address[0], len(piece))
-        peer.notice()
+                self._internet.on_delivery(*self._link, size)
+        peer._loop.notice(peer._number)
 
     def _give_up(self) -> None:
         if self._is_cut:
@@ -330,6 +342,7 @@ class SimulatedNetwork:
         self._host: Final = host
         self._ports: Final = itertools.count(EPHEMERAL_PORT_MIN)
         self._listeners: Final[list[SimulatedListener]] = []
+        self._has_ended = False
 
     async def listen(
         self,
@@ -366,11 +379,15 @@ class SimulatedNetwork:
         """Connect to a port of a host."""
         internet, loop = self._internet, self._loop
         outcome: asyncio.Future[SimulatedStream] = loop.create_future()
+        wait = SYN_RETRY_SECONDS
 
         def arrive() -> None:
-            if outcome.done():
+            nonlocal wait
+            if outcome.done() or self._has_ended:
                 return
             if internet.is_cut(self._host, host) or internet.is_cut(host, self._host):
+                internet.scheduler.call_later(wait, arrive)
+                wait *= 2
                 return
             listener = internet.listeners.get((host, port))
             if listener is None:
@@ -406,6 +423,7 @@ class SimulatedNetwork:
 
     def end(self) -> None:
         """Close everything, as the end of a process does."""
+        self._has_ended = True
         for listener in list(self._listeners):
             listener.close()
         for stream in [

@@ -110,7 +110,8 @@ class Operator:
         return [effect(fault, member) for member in self._members(fault.broker, fault.leader_of)]
 
     def _members(self, name: _Member, leader_of: tuple[str, int] | None = None) -> Sequence[_Member]:
-        servers = self._cluster.servers.items()
+        # A broker that starts has no services yet.
+        servers = [each for each in self._cluster.servers.items() if self._cluster.is_serving(each[0])]
         if name == ALL:
             return list(self._cluster.brokers)
         if name == CONTROLLER:

@@ -12,7 +12,7 @@ from kalda.faults.state import FaultState
 from kalda.simulation import plan as plans
 from kalda.simulation.checks.observer import Observer
 from kalda.simulation.checks.stored import StoredState
-from kalda.simulation.cluster import SimulatedCluster
+from kalda.simulation.cluster import ZOOKEEPER, SimulatedCluster
 from kalda.simulation.operator import Operator
 from kalda.simulation.schedule import BROKERS, Outcome, Schedule, draw
 from kalda.simulation.scheduler import StepsExceededError
@@ -22,6 +22,7 @@ from kalda.simulation.workloads.coordination import Registers
 from kalda.simulation.workloads.exactly_once import Billing
 from kalda.simulation.workloads.groups import Readers
 from kalda.simulation.workloads.produce import CountingProducers
+from kalda.simulation.workloads.sharing import Sharers
 from kalda.simulation.workloads.transactions import Ledgers
 from kalda.simulation.world import Workload, World
 
@@ -32,6 +33,7 @@ WORKLOADS: Final[dict[str, Callable[[World], Workload]]] = {
     "exactly-once": Billing,
     "groups": Readers,
     "produce": CountingProducers,
+    "share-groups": Sharers,
     "transactions": Ledgers,
 }
 """The workloads by name."""
@@ -47,7 +49,7 @@ _FAR_SECONDS: Final = (0.02, 0.3)
 LOOK_SECONDS: Final = 0.05
 _KEPT: Final[list[World]] = []
 """What has run in this process. Its tasks were never ended, and would be one by one if it were collected."""
-_WARM_UP_SECONDS: Final = 8.0
+_WARM_UP_SECONDS: Final = 5.0
 _LOOKS_PER_READ: Final = 10
 _STEPS_MAX: Final = 3_000_000
 
@@ -68,7 +70,9 @@ class _BugLog(logging.Handler):
 def run(schedule: Schedule) -> Outcome:
     """Carry out a schedule in this process, which should end after it: what it made is never closed."""
     invariants.enable_by_default()
-    cluster = SimulatedCluster(str(schedule.seed), BROKERS, schedule.settings, schedule.foreign)
+    cluster = SimulatedCluster(
+        str(schedule.seed), BROKERS, schedule.settings, schedule.foreign, schedule.engine
+    )
     world = World(str(schedule.seed), cluster)
     _KEPT.append(world)
     handler = _BugLog(world)
@@ -123,6 +127,8 @@ class _Run:
         """Start, hurt, heal, check."""
         history = self._world.history
         history.note(f"seed {self._schedule.seed}, workloads {' '.join(self._schedule.workloads)}")
+        if self._schedule.engine != ZOOKEEPER:
+            history.note(f"coordination by {self._schedule.engine}")
         if self._schedule.foreign is not None:
             history.note(f"mixed with brokers of Kafka {self._schedule.foreign}")
         for name, value in self._schedule.settings.items():
@@ -152,6 +158,7 @@ class _Run:
     def _hurt(self) -> None:
         begin = self._world.now
         self._cluster.set_client_distance(self._distance)
+        self._cluster.set_engine_faults(True)
         for workload in self._workloads:
             workload.start()
         seconds = self._schedule.seconds
@@ -170,6 +177,7 @@ class _Run:
         world = self._world
         world.history.note("every fault ends")
         self._cluster.set_faults(None)
+        self._cluster.set_engine_faults(False)
         self._operator.end_all()
         self._cluster.set_client_distance(0.0)
         self._operator.restart_ended()
@@ -194,15 +202,12 @@ class _Run:
         while not is_done():
             if self._world.now >= end:
                 return False
-            scheduler.run_until(_never, LOOK_SECONDS, _STEPS_MAX)
+            scheduler.run_until(None, LOOK_SECONDS, _STEPS_MAX)
             self._operator.restart_ended()
-            self._observer.look()
-            self._stored.look()
+            hosted = self._cluster.partitions()
+            self._observer.look(hosted)
+            self._stored.look(hosted)
             self._looks += 1
             if self._looks % _LOOKS_PER_READ == 0:
                 self._observer.read_committed()
         return True
-
-
-def _never() -> bool:
-    return False

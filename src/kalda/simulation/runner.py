@@ -30,7 +30,7 @@ PROCESSOR_SECONDS_MAX: Final = 120
 MEMORY_BYTES_MAX: Final = 4 * 1024**3
 """Of addresses, for one schedule; a usual one has a tenth."""
 
-_COLLECTION_THRESHOLDS: Final = (200_000, 50, 50)
+_COLLECTION_THRESHOLDS: Final = (1_000_000, 50, 50)
 _WAIT_SECONDS: Final = 1.0
 _READ_BYTES: Final = 1024 * 1024
 _TRACEBACK_CHARACTERS: Final = 4000

@@ -8,6 +8,7 @@ from typing import Any, Final
 from kalda.faults import FaultError, FaultPlan
 from kalda.settings.definitions.access import ACL_AUTHORIZERS
 from kalda.simulation import plan as plans
+from kalda.simulation.cluster import ENGINES, ZOOKEEPER
 from kalda.simulation.releases import RELEASES, knows_topic_ids
 
 BROKERS: Final = 3
@@ -17,6 +18,10 @@ CHAOS_SECONDS_MAX: Final = 3600.0
 _WORKLOADS_MAX: Final = 3
 _WORKLOADS_WITH_IDS: Final = ("administration",)
 """Workloads that create topics again under the names of deleted ones."""
+SHARE_GROUPS: Final = "share-groups"
+_LATER_WORKLOADS: Final = (SHARE_GROUPS,)
+"""Workloads that came later. Each takes the place of another one in some seeds, and changes no other seed."""
+_LATER_PART: Final = 0.15
 
 
 class ScheduleError(ValueError):
@@ -34,6 +39,8 @@ class Schedule:
     seconds: float = CHAOS_SECONDS
     foreign: str | None = None
     """The release of Apache Kafka whose model some brokers are."""
+    engine: str = ZOOKEEPER
+    """What keeps the cluster's metadata, one of `ENGINES`."""
 
     def to_yaml(self) -> str:
         """Return a document from which `read_schedule` makes an equal schedule."""
@@ -48,6 +55,8 @@ class Schedule:
         }
         if self.foreign is not None:
             document["foreign"] = self.foreign
+        if self.engine != ZOOKEEPER:
+            document["coordination"] = self.engine
         dumped: str = yaml.safe_dump(document, sort_keys=False)
         return dumped
 
@@ -71,6 +80,7 @@ def draw(
     plan: FaultPlan | None = None,
     *,
     is_mixed: bool = False,
+    engine: str = ZOOKEEPER,
 ) -> Schedule:
     """Draw a schedule.
 
@@ -80,6 +90,7 @@ def draw(
         seconds: How long faults happen.
         plan: Takes the place of the drawn plan.
         is_mixed: Whether some brokers are models of Apache Kafka's.
+        engine: What keeps the cluster's metadata.
     """
     # Each part has a source of its own: a seed keeps its faults when a workload is added.
     random = SeededRandom(f"{seed}/foreign")
@@ -87,9 +98,7 @@ def draw(
     if foreign is not None and not knows_topic_ids(foreign):
         # Without ids, a topic and another one created later under its name look the same.
         workload_names = [name for name in workload_names if name not in _WORKLOADS_WITH_IDS]
-    random = SeededRandom(f"{seed}/workloads")
-    count = random.randrange(1, min(_WORKLOADS_MAX, len(workload_names)) + 1)
-    chosen = tuple(sorted(random.sample(list(workload_names), count)))
+    chosen = _choose(seed, [name for name in workload_names if foreign is None or name != SHARE_GROUPS])
     random = SeededRandom(f"{seed}/settings")
     settings = {
         "replica.lag.time.max.ms": random.choice(["2000", "4000", "30000"]),
@@ -117,15 +126,31 @@ def draw(
         settings["super.users"] = "User:ANONYMOUS"
     if foreign is not None and random.random() < 0.5:
         settings["kalda.controller.eligible"] = "true"
+    if SHARE_GROUPS in chosen:
+        random = SeededRandom(f"{seed}/share")
+        settings["share.coordinator.snapshot.update.records.per.snapshot"] = random.choice(["3", "40", "500"])
+        settings["share.coordinator.state.topic.prune.interval.ms"] = random.choice(["3000", "300000"])
     if plan is None:
         random = SeededRandom(f"{seed}/plan")
         gap = random.choice([2.0, 4.0, 9.0])
         further = plans.further_faults(SeededRandom(f"{seed}/further"), BROKERS, seconds)
         plan = plans.merged(plans.random_plan(random, BROKERS, seconds, gap), further)
-    return Schedule(seed, chosen, settings, plan, seconds, foreign)
+    return Schedule(seed, chosen, settings, plan, seconds, foreign, engine)
 
 
-_KEYS: Final = ("seed", "seconds", "workloads", "settings", "faults", "foreign")
+def _choose(seed: int, names: Sequence[str]) -> tuple[str, ...]:
+    random = SeededRandom(f"{seed}/workloads")
+    later = [name for name in names if name in _LATER_WORKLOADS]
+    first = [name for name in names if name not in _LATER_WORKLOADS] or later
+    chosen = random.sample(first, random.randrange(1, min(_WORKLOADS_MAX, len(first)) + 1))
+    random = SeededRandom(f"{seed}/later")
+    for name in later:
+        if name not in chosen and random.random() < _LATER_PART:
+            chosen[-1] = name
+    return tuple(sorted(chosen))
+
+
+_KEYS: Final = ("seed", "seconds", "workloads", "settings", "faults", "foreign", "coordination")
 
 
 def read_schedule(
@@ -173,6 +198,7 @@ def read_schedule(
         plan,
         drawn.seconds,
         _foreign(document.get("foreign")),
+        _engine(document.get("coordination", ZOOKEEPER)),
     )
 
 
@@ -199,6 +225,12 @@ def _foreign(value: object) -> str | None:
     if value is not None and value not in RELEASES:
         raise ScheduleError(f"foreign must be one of {', '.join(RELEASES)}, not {value!r}")
     return None if value is None else str(value)
+
+
+def _engine(value: object) -> str:
+    if value not in ENGINES:
+        raise ScheduleError(f"coordination must be one of {', '.join(ENGINES)}, not {value!r}")
+    return str(value)
 
 
 def _number(name: str, value: object, least: float, most: float) -> float:

@@ -24,8 +24,16 @@ class Cancellable(Protocol):
 class Runnable(Protocol):
     """A process as the scheduler sees it."""
 
+    def enter(self) -> None:
+        """Become the process that runs; another one did before, or none."""
+        ...
+
     def run_once(self) -> None:
         """Do one iteration of its event loop."""
+        ...
+
+    def leave(self) -> None:
+        """Let no process run."""
         ...
 
 
@@ -41,25 +49,30 @@ class Scheduler:
         self.steps = 0
         """Iterations of event loops so far."""
         self._random: Final = random
-        self._events: Final[list[tuple[float, int, Callable[[], None], Cancellable | None]]] = []
+        self._events: Final[list[tuple[float, int, Callable[..., None], Cancellable | None]]] = []
         self._sequence: Final = itertools.count()
-        self._runnable: Final[list[Runnable]] = []
+        self.runnable: Final[list[Runnable]] = []
+        """The processes that are to run, each once; a process adds itself."""
 
-    def call_at(self, when: float, callback: Callable[[], None], handle: Cancellable | None = None) -> None:
-        """Call `callback` at a time, unless `handle` is cancelled; events of one time keep their order."""
+    def call_at(self, when: float, callback: Callable[[], None]) -> None:
+        """Call `callback` at a time; events of one time keep their order."""
+        self.call_unless_cancelled(when, callback, None)
+
+    def call_unless_cancelled(
+        self, when: float, callback: Callable[..., None], timer: Cancellable | None
+    ) -> None:
+        """Call `callback` with `timer`, or alone if that is None, at a time unless the timer is cancelled."""
         assert when == when, "an event has a time"  # it is no NaN
         now = self.now
-        heappush(self._events, (when if when > now else now, next(self._sequence), callback, handle))
+        heappush(self._events, (when if when > now else now, next(self._sequence), callback, timer))
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> None:
         """Call `callback` after so many seconds."""
-        self.call_at(self.now + delay, callback)
+        self.call_unless_cancelled(self.now + delay, callback, None)
 
-    def wake(self, process: Runnable) -> None:
-        """Let a process run, once for each call."""
-        self._runnable.append(process)
-
-    def run_until(self, is_done: Callable[[], bool], seconds: float, steps_max: int = 10_000_000) -> bool:
+    def run_until(
+        self, is_done: Callable[[], bool] | None, seconds: float, steps_max: int = 10_000_000
+    ) -> bool:
         """Run everything until `is_done` after a step, or until so much time has passed; return which.
 
         Raises:
@@ -67,26 +80,36 @@ class Scheduler:
         """
         end = self.now + seconds
         last = self.steps + steps_max
-        runnable, events, random = self._runnable, self._events, self._random
-        while not is_done():
-            if runnable:
-                process = runnable.pop()
+        runnable, events, random = self.runnable, self._events, self._random.random
+        running: Runnable | None = None
+        try:
+            while is_done is None or not is_done():
                 if runnable:
-                    # The chosen one changes places with the last: a shift of the list would cost more.
-                    index = int(random.random() * (len(runnable) + 1))
-                    if index < len(runnable):
-                        process, runnable[index] = runnable[index], process
-                self.steps += 1
-                if self.steps > last:
-                    raise StepsExceededError(f"{steps_max} steps were not enough at {self.now:.6f} s")
-                process.run_once()
-                continue
-            if not events or events[0][0] > end:
-                self.now = max(self.now, end)
-                return False
-            when, _, callback, handle = heappop(events)
-            if handle is not None and handle.cancelled():
-                continue
-            self.now = when
-            callback()
-        return True
+                    process = runnable.pop()
+                    if runnable:
+                        # The chosen one changes places with the last: a shift of the list would cost more.
+                        index = int(random() * (len(runnable) + 1))
+                        if index < len(runnable):
+                            process, runnable[index] = runnable[index], process
+                    self.steps += 1
+                    if self.steps > last:
+                        raise StepsExceededError(f"{steps_max} steps were not enough at {self.now:.6f} s")
+                    if process is not running:
+                        process.enter()
+                        running = process
+                    process.run_once()
+                    continue
+                if not events or events[0][0] > end:
+                    self.now = max(self.now, end)
+                    return False
+                when, _, callback, timer = heappop(events)
+                if timer is None:
+                    self.now = when
+                    callback()
+                elif not timer.cancelled():
+                    self.now = when
+                    callback(timer)
+            return True
+        finally:
+            if running is not None:
+                running.leave()

@@ -176,7 +176,9 @@ class ConversionPool:
             queues.setdefault(owner, deque()).append(job)
             self._waiting_bytes += size
             if not self._idle_count and len(self._threads) < _THREADS_MAX:
-                thread = threading.Thread(target=self._run, name=f"conversion-{len(self._threads)}")
+                # A daemon: a broker that failed does not close the pool, and its process must end.
+                name = f"conversion-{len(self._threads)}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
             self._changed.notify()

@@ -40,6 +40,12 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
+def descriptors_max() -> int | None:
+    """Return how many descriptors the process may have; None where there is no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
 def open_files_max(descriptors_max: int) -> int:
     """Return how many log files may be open at once: 85 of 256 descriptors, 341 of 1,024."""
     if descriptors_max < DESCRIPTORS_ENOUGH:

@@ -4,6 +4,7 @@ An append also raises the errors of `kalda.records.errors`, which carry a code t
 to catch around a call into the log.
 """
 
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from kalda.common.errors import ErrorCode
@@ -38,6 +39,25 @@ class OffsetOutOfRangeError(StorageError):
 
 class HeavyBatchError(Exception):
     """It would take long to open the batch here; `LogValidator.prepare` does it on another thread."""
+
+
+class LookupNeededError(HeavyBatchError):
+    """What a batch is inspected by must be looked up first; `wait` calls back when that was tried.
+
+    Args:
+        wait: Starts the lookup; calls its argument on the event loop, within a bounded time.
+    """
+
+    def __init__(self, wait: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__()
+        self.wait: Final = wait
+
+
+class InspectionUnavailableError(StorageError):
+    """What a batch is inspected by cannot be looked up now; a retry may succeed."""
+
+    # Kafka has no code for it. Producers send the batch again, and know that it was not appended.
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class MessageTooLargeError(StorageError):

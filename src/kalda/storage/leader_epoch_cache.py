@@ -25,12 +25,13 @@ class LeaderEpochFileCache:
     failure loses lie above the recovery point, and recovery reads them from the batches again.
     """
 
-    __slots__ = ("_file_system", "entries", "latest_epoch", "path")
+    __slots__ = ("_file_system", "_written", "entries", "latest_epoch", "path")
 
     def __init__(self, file_system: FileSystem, directory: str) -> None:
         self._file_system = file_system
         self.path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT_FILE)
         self.entries: tuple[tuple[int, int], ...] = ()
+        self._written: tuple[tuple[int, int], ...] = ()
         # Epoch of the last entry in the file, -1 without one; read on every append.
         self.latest_epoch = UNDEFINED_EPOCH
 
@@ -76,6 +77,31 @@ class LeaderEpochFileCache:
         `latest_epoch` stays, so that the first append of the epoch writes the entry before its records.
         """
         self.entries = self._with(epoch, start_offset)
+
+    def forget_unwritten(self) -> None:
+        """Drop what `assign_unwritten` added, because another broker leads.
+
+        The leader that follows may have more records of the epoch before. With the entry, the log would give
+        them to the epoch of a leader that wrote nothing.
+        """
+        self.entries = self._written
+
+    def recovered(self, epoch: int, base_offset: int, last_offset: int) -> None:
+        """Make the entries agree with a batch of `epoch` that recovery has found in the log.
+
+        The file may be newer than the log: a follower truncates the log and takes records of a later leader,
+        a power failure brings back the records from before, and the file has the later leader's entry. With
+        that entry the follower would claim the later epoch for records that its leader never had, and no
+        fetch would show the difference. So entries of later epochs that begin at or below `last_offset` are
+        dropped, and those after them, because what follows in the log is as old.
+
+        Raises:
+            OSError: the file could not be written; the entries are unchanged.
+        """
+        if any(entry[0] > epoch and entry[1] <= last_offset for entry in self.entries):
+            self._write(tuple(entry for entry in self.entries if entry[0] <= epoch))
+        if epoch > self.latest_epoch:
+            self.assign(epoch, base_offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest known epoch at or below `epoch`, and where it ends.
@@ -146,11 +172,12 @@ class LeaderEpochFileCache:
 
     def check_invariants(self, log_end_offset: int) -> None:
         """Assert that epochs and start offsets ascend and lie within the log."""
-        for before, after in pairwise(self.entries):
+        entries = self.entries
+        for before, after in pairwise(entries):
             assert before[0] < after[0], f"{self.path}: {after} follows {before}"
             assert before[1] <= after[1], f"{self.path}: {after} follows {before}"
-        for _, start_offset in self.entries[-1:]:
-            assert start_offset <= log_end_offset, f"{self.entries} above log end offset {log_end_offset}"
+        if entries:
+            assert entries[-1][1] <= log_end_offset, f"{entries} above log end offset {log_end_offset}"
 
     def _with(self, epoch: int, start_offset: int) -> tuple[tuple[int, int], ...]:
         kept = list(self.entries)
@@ -163,5 +190,5 @@ class LeaderEpochFileCache:
         self._set(entries)
 
     def _set(self, entries: tuple[tuple[int, int], ...]) -> None:
-        self.entries = entries
+        self.entries = self._written = entries
         self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH

@@ -256,13 +256,14 @@ class LocalLog:
 
     def check_invariants(self) -> None:
         """Assert that segments and offsets agree, without reading files; many segments now and then only."""
-        active, end = self.segments.active, self.log_end_offset
+        segments, end = self.segments.items, self.log_end_offset
+        active = segments[-1]
         assert active.base_offset <= end, f"{active} begins above the log end offset {end}"
         assert 0 <= self.recovery_point <= end, f"recovery point {self.recovery_point}, log end offset {end}"
         self._unchecked += 1
-        if self._unchecked >= len(self.segments):
+        if self._unchecked >= len(segments):
             self._unchecked = 0
-            for segment, following in pairwise(self.segments):
+            for segment, following in pairwise(segments):
                 segment.check_invariants(following.base_offset)
         active.check_invariants(end)
         if tail := self._tail:

@@ -56,6 +56,11 @@ class LogCheckpoints:
             assert offset is None or offset <= log.log_end_offset, f"{name}: {offset} lies above {log}"
             file.update(log.topic_partition, offset)
 
+    def lower(self, directory: str, topic_partition: TopicPartition, offset: int) -> None:
+        """Return when no file of a directory has a higher offset of a log than `offset`; raises `OSError`."""
+        for name in (RECOVERY_POINT_CHECKPOINT_FILE, REPLICATION_OFFSET_CHECKPOINT_FILE):
+            self._files[directory][name].lower(topic_partition, offset)
+
     def keep(self, directory: str, topic_partition: TopicPartition, found: Offsets) -> None:
         """Keep the lines of a log that could not be opened."""
         for name, file in self._files[directory].items():

@@ -59,6 +59,11 @@ class LogConfig:
     min_insync_replicas: int = 1
     preallocate: bool = False
     producer_id_expiration_ms: int = 24 * 3600 * 1000
+    errors_deadletterqueue_group_enable: bool = False
+    kalda_schema_validation_key: str = "off"
+    kalda_schema_validation_value: str = "off"
+    kalda_schema_key_subject_name_strategy: str = "topic"
+    kalda_schema_value_subject_name_strategy: str = "topic"
 
     @property
     def max_segment_ms(self) -> int:

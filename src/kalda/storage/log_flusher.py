@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from kalda.events.event import EventKind, Plain
 from kalda.runtime.error_text import error_text
 from kalda.storage.file_names import PARTITION_METADATA_FILE
 from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
@@ -16,6 +17,9 @@ from kalda.storage.local_log import LocalLog
 from kalda.storage.log_resources import LogResources
 
 logger: Final = logging.getLogger(__name__)
+
+SLOW_SYNC_SECONDS: Final = 2.0
+"""From when on a sync is an event. A disk under load takes some 100 ms."""
 
 
 class LogFlusher:
@@ -83,12 +87,20 @@ class LogFlusher:
         work = self.prepare()
         self._is_running = True
         generation = self._generation
-        self.last_flush = self._resources.clock.monotonic()
+        began = self.last_flush = self._resources.clock.monotonic()
         if offset == local.log_end_offset:
             self._on_start()
 
         def finished(error: BaseException | None) -> None:
             self._is_running = False
+            seconds = self._resources.clock.monotonic() - began
+            if seconds > SLOW_SYNC_SECONDS:
+                details: dict[str, Plain] = {
+                    "reason": os.path.dirname(local.directory),
+                    "seconds": round(seconds, 1),
+                    "log": os.path.basename(local.directory),
+                }
+                self._resources.events.emit_seldom(EventKind.SLOW_SYNC, {}, details)
             if error is not None:
                 self._on_failure(error)
             elif generation == self._generation:

@@ -40,6 +40,7 @@ from kalda.storage.errors import (
 from kalda.storage.file_names import (
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
+    META_PROPERTIES_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     delete_directory_name,
@@ -122,9 +123,12 @@ class LogManager:
         self._offline: dict[str, str] = {}
         self._clean_marks: dict[str, bytes] = {}
         """The clean-shutdown markers that this start has removed, by directory."""
+        self.unclean_directories: Final[list[str]] = []
+        """The directories with logs that were not closed by a clean shutdown, as `load` found them."""
         self._is_deleting = False
         self._retention_pass: Iterator[UnifiedLog] | None = None
         self._expiration_pass: Iterator[UnifiedLog] | None = None
+        self.resources.before_truncation = self._before_truncation
         self.resources.on_truncation = self._checkpoint_truncation
         self._checkpoints: Final = LogCheckpoints(self.directories, self.resources)
         self.futures: Final = FutureLogs(self.resources, self._checkpoints, config_for_topic)
@@ -481,6 +485,8 @@ class LogManager:
         except OSError as error:
             raise LogDirectoryError(f"cannot read log directory {directory}: {error_text(error)}") from error
         found = self._checkpoints.read(directory)
+        if mark is None and any(entry.name == META_PROPERTIES_FILE for entry in entries):
+            self.unclean_directories.append(directory)
         for entry in entries:
             path = os.path.join(directory, entry.name)
             if not entry.is_directory:
@@ -724,8 +730,11 @@ class LogManager:
                 continue
             self._checkpoints.write(name, directory)
 
+    def _before_truncation(self, topic_partition: TopicPartition, directory: str, offset: int) -> None:
+        self._checkpoints.lower(os.path.dirname(directory), topic_partition, offset)
+
     def _checkpoint_truncation(self, topic_partition: TopicPartition) -> None:
-        """Write the checkpoints of a truncated log, because the next start trusts them."""
+        """Write the checkpoints of a truncated log soon, and truncate its future log as well."""
         log = self._logs.get(topic_partition)
         if log is None:
             return

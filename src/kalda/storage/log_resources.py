@@ -11,6 +11,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from kalda.common.types import TopicPartition
+from kalda.events.event import NO_EVENTS, EventSink
+from kalda.records.batch import BatchHeader
+from kalda.records.compression import Checkpoint
 from kalda.runtime.background import Background
 from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
@@ -18,6 +21,7 @@ from kalda.runtime.random import Random, new_uuid
 from kalda.storage.conversions import Conversions, InlineConversions
 from kalda.storage.directory_failures import DirectoryFailures
 from kalda.storage.log_caches import LogCaches
+from kalda.storage.log_config import LogConfig
 
 
 class DeletionQueue:
@@ -47,6 +51,8 @@ class DeletionQueue:
     def take_due(self, now: float | None, count_max: int) -> list[tuple[str, bool]]:
         """Remove and return some files that are due at `now`, or any if `now` is ``None``."""
         taken: list[tuple[str, bool]] = []
+        if now is not None and all(each[0] > now for each in self._due):
+            return taken
         kept: deque[tuple[float, str, bool]] = deque()
         while self._due and len(taken) < count_max:
             each = self._due.popleft()
@@ -102,6 +108,25 @@ class ReadLeasesPort(Protocol):
         ...
 
 
+class RecordsInspection(Protocol):
+    """Looks into the records that clients append to one topic, by rules that the log does not know."""
+
+    def inspect(self, header: BatchHeader, records: bytes, checkpoint: Checkpoint) -> None:
+        """Check the records of a batch without compression; callable from any thread.
+
+        Raises:
+            InvalidRecordError: Records are refused; names them.
+            LookupNeededError: More must be known first.
+            InspectionUnavailableError: What must be known cannot be had now.
+        """
+        ...
+
+
+def no_inspection(_topic: str, _config: LogConfig) -> RecordsInspection | None:
+    """Return None: what the logs of a process without inspections have."""
+    return None
+
+
 class LogResources:
     """The ports and queues that each log gets."""
 
@@ -126,12 +151,18 @@ class LogResources:
         self.cleaner: CleanerPort | None = None
         # Set by a broker that grants leases on segment files.
         self.read_leases: ReadLeasesPort | None = None
+        # Takes the events of logs and directories; set by a broker.
+        self.events: EventSink = NO_EVENTS
         # Logs written to since their last flush.
         self.dirty: Final[set[TopicPartition]] = set()
         # Logs whose offsets moved since the last checkpoint.
         self.moved: Final[set[TopicPartition]] = set()
-        # Called with a log that was truncated: the checkpoint files claim more than it has.
+        # Called before a log is truncated, with its directory and its end after it. Raises OSError.
+        self.before_truncation: Callable[[TopicPartition, str, int], None] = lambda *_: None
+        # Called with a log that was truncated.
         self.on_truncation: Callable[[TopicPartition], None] = lambda _: None
+        # Returns what inspects a topic's records by its settings; set by a broker, before it loads logs.
+        self.inspection: Callable[[str, LogConfig], RecordsInspection | None] = no_inspection
         self.random: Final = random
         self.random_fraction: Final = random.random
 
@@ -145,6 +176,7 @@ class LogResources:
             self.file_system, self.clock, self.executor, self.caches, self.conversions, random=self.random
         )
         other.deletions, other.failures = self.deletions, self.failures
+        other.before_truncation = self.before_truncation
         return other
 
     def new_name_suffix(self) -> str:

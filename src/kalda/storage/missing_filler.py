@@ -56,7 +56,10 @@ class GapFiller:
         self.next_offset = gap.first
         """The first offset that is still missing."""
         epochs = log.leader_epochs
-        self._epoch_min: Final = (epochs.epoch_for_offset(gap.first - 1) or 0) if gap.first else 0
+        before = epochs.epoch_for_offset(gap.first - 1) if gap.first else None
+        self.last_epoch = UNDEFINED_EPOCH if before is None else before
+        """The leader epoch of the record before `next_offset`; -1 if it is not known."""
+        self._epoch_min: Final = before or 0
         after = epochs.epoch_for_offset(gap.end)
         self._epoch_max: Final = (
             max(epochs.latest_epoch, leader_epoch)
@@ -117,6 +120,7 @@ class GapFiller:
                 )
                 if epoch >= 0:
                     self._epochs.setdefault(epoch, base)
+                self.last_epoch = epoch
                 self._has_markers |= header.is_control
                 self._has_transactions |= header.is_transactional
                 self.next_offset = header.next_offset

@@ -97,6 +97,8 @@ class MissingOffsets:
 
     def check_invariants(self, log_end_offset: int) -> None:
         """Assert that the ranges ascend, do not touch, and lie within the log."""
+        if not self.ranges:
+            return
         assert self.ranges == _merged(self.ranges), f"missing ranges are not in order: {self.ranges}"
         for last in self.ranges[-1:]:
             assert last.end <= log_end_offset, f"{last} missing above the log end offset {log_end_offset}"

@@ -6,7 +6,7 @@ one and one join. Without a change it costs nothing.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -16,6 +16,8 @@ from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_offset_checkpoint_lines, offset_checkpoint_line
 
 logger: Final = logging.getLogger(__name__)
+
+Lines = Mapping[TopicPartition, bytes]
 
 
 class OffsetCheckpointFile:
@@ -28,6 +30,11 @@ class OffsetCheckpointFile:
         self._lines: dict[TopicPartition, bytes] = {}
         self._is_changed = True
         self._is_writing = False
+        self._is_requested = False
+        """Whether `write` was called during a write; what changed since it began is written after it."""
+        self._on_disk: Lines | None = None
+        """The content of the file; ``None`` before the first write and after one that failed."""
+        self._in_flight: Lines = {}
         # Partitions without a log that may still have a line in the file.
         self._stale: set[TopicPartition] = set()
         # Counts the contents passed on for writing: a clean shutdown overtakes a write that still waits in
@@ -59,38 +66,67 @@ class OffsetCheckpointFile:
         if topic_partition in self._stale:
             self.write_now()
 
+    def lower(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Return when the file has no higher offset of a partition than `offset`; raises `OSError`.
+
+        Called before a log is truncated, because a start after a crash takes an offset above the log end for
+        lost records. The file is written only if it may have a higher one, which is rare: logs are seldom
+        truncated below their recovery point or high watermark.
+        """
+        line = self._lines.get(topic_partition)
+        if line is not None and _offset_of(line) > offset:
+            self.update(topic_partition, offset)
+        elif self._on_disk is not None:
+            found = (self._on_disk.get(topic_partition), self._in_flight.get(topic_partition))
+            if all(each is None or _offset_of(each) <= offset for each in found):
+                return
+        self.write_now()
+
     def write_now(self) -> None:
-        """Replace the file on this thread, changed or not, for a clean shutdown. Raises `OSError`."""
+        """Replace the file on this thread, changed or not. Raises `OSError`."""
         self._version += 1
-        self._replace(format_offset_checkpoint_lines(list(self._lines.values())), self._version)
+        lines = dict(self._lines)
+        self._on_disk = None
+        self._replace(format_offset_checkpoint_lines(list(lines.values())), self._version)
+        self._on_disk, self._in_flight = lines, {}
         self._is_changed = False
         self._stale.clear()
 
     def write(
         self, executor: BackgroundExecutor, on_error: Callable[[BaseException], object] | None = None
     ) -> None:
-        """Replace and sync the file if its lines changed; one write at a time, the next call writes the rest.
+        """Replace and sync the file if its lines changed.
 
+        One write runs at a time; a call during one has what changed since it began written after it.
         `on_error` is called with the error of a write that failed.
         """
-        if not self._is_changed or self._is_writing:
+        if not self._is_changed:
             return
-        data = format_offset_checkpoint_lines(list(self._lines.values()))
-        self._is_changed = False
+        if self._is_writing:
+            self._is_requested = True
+            return
+        lines = self._in_flight = dict(self._lines)
+        data = format_offset_checkpoint_lines(list(lines.values()))
+        self._is_changed = self._is_requested = False
         self._is_writing = True
         self._version += 1
         version = self._version
-        stale = self._stale.difference(self._lines)
+        stale = self._stale.difference(lines)
 
         def finished(error: BaseException | None) -> None:
             self._is_writing = False
+            is_latest = version == self._version
+            if is_latest:
+                self._on_disk, self._in_flight = (lines if error is None else None), {}
             if error is not None:
                 self._is_changed = True
                 logger.warning("checkpoint %s not written: %s", self.path, error_text(error))
                 if on_error is not None:
                     on_error(error)
-            else:
-                self._stale -= stale
+                return
+            self._stale -= stale
+            if self._is_requested:
+                self.write(executor, on_error)
 
         executor.submit(lambda: self._replace(data, version), finished)
 
@@ -99,3 +135,7 @@ class OffsetCheckpointFile:
         with self._lock:
             if version == self._version:
                 self._file_system.replace(self.path, data, sync=True)
+
+
+def _offset_of(line: bytes) -> int:
+    return int(line[line.rindex(b" ") + 1 :])

@@ -180,6 +180,8 @@ class SparseIndex:
 
     def pending_fields(self) -> list[tuple[int, int]]:
         """Return the pending entries, after asserting that they ascend."""
+        if not self._pending:
+            return []
         found = list(self.entry.iter_unpack(self._pending))
         for before, after in pairwise(found):
             assert before[0] < after[0], f"{self.path}: {after} follows {before}"

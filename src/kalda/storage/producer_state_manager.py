@@ -140,7 +140,7 @@ class ProducerStateManager:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is open or ended above the high watermark."""
-        ongoing = next(iter(self._ongoing), None)
+        ongoing = next(iter(self._ongoing)) if self._ongoing else None
         if not self._unreplicated:
             return ongoing
         unreplicated = self._unreplicated[0][0]
@@ -430,19 +430,25 @@ class ProducerStateManager:
         """Assert that the state covers the log up to its end, and that open transactions are indexed."""
         end = self.end_offset
         assert end == log_end_offset, f"producer state ends at {end}, the log at {log_end_offset}"
-        assert self._snapshots == sorted(self._snapshots), f"snapshots do not ascend: {self._snapshots}"
-        newest = max([self.snapshot_offset, *self._snapshots[-1:]])
+        snapshots, newest = self._snapshots, self.snapshot_offset
+        if snapshots:
+            assert snapshots == sorted(snapshots), f"snapshots do not ascend: {snapshots}"
+            newest = max(newest, snapshots[-1])
         assert newest <= end, f"producer snapshot {newest} above the log end offset {end}"
         open_in_entries = {}
         for entry in self.producers.values():
-            last, first = entry.last_data_offset, entry.current_transaction_first_offset
-            assert last < end, f"producer {entry.producer_id} wrote {last}, the log ends at {end}"
+            batches, first = entry.batches, entry.current_transaction_first_offset
+            assert not batches or batches[-1].last_offset < end, (
+                f"producer {entry.producer_id} wrote {entry.last_data_offset}, the log ends at {end}"
+            )
             if first != NO_TRANSACTION:
                 open_in_entries[first] = entry.producer_id
         assert self._ongoing == open_in_entries, f"ongoing {self._ongoing}, producers have {open_in_entries}"
         for _, last in self._unreplicated:
             assert high_watermark <= last < end, f"marker {last} outside [{high_watermark}, {end})"
-        unstable = min([*self._ongoing, *(first for first, _ in self._unreplicated)], default=None)
+        unstable = None
+        if self._ongoing or self._unreplicated:
+            unstable = min([*self._ongoing, *(first for first, _ in self._unreplicated)])
         assert self.first_unstable_offset == unstable, f"{self.first_unstable_offset} is not {unstable}"
 
     def _check_epoch(self, entry: ProducerStateEntry, epoch: int) -> None:

@@ -73,8 +73,8 @@ class SegmentRecovery:
         rest: list[LogSegment] = []
 
         def on_batch(segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
-            if header.partition_leader_epoch > self._epochs.latest_epoch:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.partition_leader_epoch >= 0:
+                self._epochs.recovered(header.partition_leader_epoch, header.base_offset, header.last_offset)
             replay_batch(producers, segment, header, batch)
 
         def keep_rest(position: int, base_offset: int) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 from kalda.common import invariants
 from kalda.common.types import UUID, TopicPartition
+from kalda.events.event import EventKind, Plain
 from kalda.records.batch import CONTROL_FLAG, BatchHeader, read_header, set_base_offset_and_leader_epoch
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
 from kalda.runtime.error_text import error_text
@@ -105,7 +106,7 @@ class UnifiedLog:
         self.missing: Final = missing
         self._resources: Final = resources
         self._local: Final = local
-        self.validator = LogValidator(local.config)
+        self.validator = self._make_validator()
         self._is_dirty = False
         self._is_moved = False
         # Set by the log cleaner: retention skips the log meanwhile.
@@ -462,6 +463,8 @@ class UnifiedLog:
             if self._resources.cleaner is not None:
                 self._resources.cleaner.on_truncation(self.topic_partition, offset)
             logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
+            self._emit(EventKind.RECORDS_TRUNCATED, offset, self.log_end_offset)
+            self._resources.before_truncation(self.topic_partition, self.directory, offset)
             self._break_leases(offset)
             self._flusher.disown_running()
             gone = self._local.truncate_to(offset)
@@ -541,8 +544,12 @@ class UnifiedLog:
     def update_config(self, config: LogConfig) -> None:
         """Apply new settings."""
         self._local.configure(config)
-        self.validator = LogValidator(config)
+        self.validator = self._make_validator()
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
+
+    def _make_validator(self) -> LogValidator:
+        config = self._local.config
+        return LogValidator(config, self._resources.inspection(self.topic_partition.topic, config))
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Write the topic id of the directory, once.
@@ -679,12 +686,29 @@ class UnifiedLog:
         if count == len(self._local.segments):
             self._roll(self.log_end_offset)
         base_offset = self._local.segments.items[count].base_offset
+        if base_offset > self.log_start_offset:
+            # Segments below the start held no record any more.
+            newest_ms = max(each.largest_timestamp for each in self._local.segments.items[:count])
+            self._emit(
+                EventKind.RECORDS_DELETED,
+                self.log_start_offset,
+                base_offset,
+                reason=reason,
+                newest_ms=newest_ms,
+            )
         # The start moves first: no reader may look for an offset in a deleted segment.
         self._advance_start(base_offset)
         gone = self._local.drop_first(count)
         self.producer_state.remove_snapshots_of([segment.base_offset for segment in gone])
         logger.info("%s: deleted %d segments below %d: %s", self.topic_partition, count, base_offset, reason)
         return count
+
+    def _emit(self, kind: str, start: int, end: int, **details: Plain) -> None:
+        """Emit what happened to the offsets from `start` up to before `end`."""
+        topic, partition = self.topic_partition
+        self._resources.events.emit(
+            kind, {"topic": topic, "partition": partition}, {"from": start, "to": end, **details}
+        )
 
     def _advance_start(self, offset: int) -> None:
         if offset <= self.log_start_offset:
@@ -705,6 +729,11 @@ class UnifiedLog:
         if self._resources.cleaner is not None:
             self._resources.cleaner.on_truncation(self.topic_partition, offset)
         logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
+        if self.log_end_offset > self.log_start_offset:
+            self._emit(
+                EventKind.RECORDS_TRUNCATED, self.log_start_offset, self.log_end_offset, restarted_at=offset
+            )
+        self._resources.before_truncation(self.topic_partition, self.directory, offset)
         self._break_leases(self._local.segments.items[0].base_offset)
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)

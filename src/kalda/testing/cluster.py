@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.process.faulty_links import COORDINATOR, Member
 from kalda.broker.server import BrokerServer
@@ -34,7 +35,7 @@ from kalda.testing.cluster_threads import (
 )
 from kalda.testing.kept_directories import keep
 from kalda.testing.namespace import Namespace, Namespaces
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zookeeper.server.config import ZooKeeperConfig
 
@@ -83,8 +84,8 @@ class Cluster(ClientConfigs):
 
     Some settings differ from Kafka's defaults so that tests are quick: ``zookeeper.session.timeout.ms`` is
     3000, ``group.initial.rebalance.delay.ms``, ``group.consumer.assignment.interval.ms`` and
-    ``kalda.busy.poll.us`` are 0, and the replication factors of the internal topics fit the number of
-    brokers. `settings` wins over all of them.
+    ``kalda.busy.poll.us`` are 0, ``kalda.cluster.history.enable`` is false, and the replication factors of
+    the internal topics fit the number of brokers. `settings` wins over all of them.
 
     Args:
         brokers: How many brokers to run, at least 1.
@@ -183,8 +184,10 @@ class Cluster(ClientConfigs):
         # A controlled shutdown would only take time: the data is removed, or left as after a crash.
         failures = self._failures()
         self._namespaces.end()
-        self._kill_all()
-        logging.getLogger("kalda").removeHandler(self._violations)
+        try:
+            self._kill_all()
+        finally:
+            logging.getLogger("kalda").removeHandler(self._violations)
         if error is None:
             self._raise_for(failures)
 
@@ -260,7 +263,8 @@ class Cluster(ClientConfigs):
         return found[0]
 
     def wait_in_sync(self, topic: str, timeout_seconds: float = 30.0) -> None:
-        """Return when every partition of a topic has a leader and all of its replicas are in sync.
+        """Return when every partition of a topic has a leader, all of its replicas are in sync, and each
+        broker with a replica answers clients that ask for the topic.
 
         Raises:
             ClusterError: not within `timeout_seconds`.
@@ -274,11 +278,13 @@ class Cluster(ClientConfigs):
                 if partition.topic_partition.topic == topic and partition.is_leader
             ]
             numbers = {partition.topic_partition.partition for partition in led}
+            replicas = {broker_id for partition in led for broker_id in partition.replicas}
             known = self._partition_count(topic)
             return (
                 known > 0
                 and len(numbers) == known
                 and all(set(partition.isr) >= set(partition.replicas) for partition in led)
+                and all(topic in self._metadata_cache(each) for each in replicas.intersection(self.running))
             )
 
         self.wait_until(is_in_sync, timeout_seconds, f"all replicas of {topic} in sync")
@@ -570,6 +576,7 @@ class Cluster(ClientConfigs):
             "zookeeper.connection.timeout.ms": str(_CONNECTION_TIMEOUT_MS),
             # A broker that polls would hold the interpreter that the test and the other brokers need.
             "kalda.busy.poll.us": "0",
+            "kalda.cluster.history.enable": "false",
             **small_cluster_settings(self._brokers),
             **({} if secured is None else secured.settings()),
             **self._settings,
@@ -586,8 +593,11 @@ class Cluster(ClientConfigs):
         }
 
     def _partition_count(self, topic: str) -> int:
-        caches = [self.server(broker_id).services.metadata_cache for broker_id in self.running]
+        caches = [self._metadata_cache(broker_id) for broker_id in self.running]
         return max((cache.partition_count(topic) for cache in caches if topic in cache), default=0)
+
+    def _metadata_cache(self, broker_id: int) -> MetadataCache:
+        return self.server(broker_id).services.metadata_cache
 
     def _known(self, member: Member) -> None:
         if member != COORDINATOR and member not in self._ports:

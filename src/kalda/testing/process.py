@@ -4,35 +4,36 @@ It starts the command, waits for the ready line on its stdout, and ends the proc
 benchmarks use it where they need a real process: its memory, signals, ``kill -9``.
 """
 
+import contextlib
 import os
-import random
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from kalda.common import invariants
 from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.testing.kept_directories import keep
+from kalda.testing.ports import free_ports_in_a_row
 
-_READY: Final = re.compile(rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? zookeeper=(?P<zookeeper>\S+)\n")
+_READY: Final = re.compile(
+    rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? (?:zookeeper|coordination)=(?P<zookeeper>\S+)"
+    rb"(?: http=(?P<http>\S+))?\n"
+)
 _VIOLATION: Final = re.compile(rb"^AssertionError.*$", re.MULTILINE)
 """The last line of a traceback in the log: the broker logs most errors of a request and goes on."""
 _LOG_NAME: Final = "kalda.stderr"
 _LOG_TAIL_BYTES: Final = 4_000
 """How much of the process's log an error shows: enough for the last events, short enough to read."""
 
-_FIRST_PORT: Final = 15_000
-_LAST_PORT: Final = 32_000
-"""Linux assigns ports from 32768 on to outgoing connections."""
+_ABORT_SECONDS_MAX: Final = 10.0
 
 
 @public
@@ -56,6 +57,9 @@ class CommandProcess:
         command: What to run instead of ``python -m kalda``, in front of the arguments.
     """
 
+    _popen: ClassVar[type[subprocess.Popen[bytes]]] = subprocess.Popen
+    """Starts the process; Kalda's own tests fork one that has imported what a server needs."""
+
     def __init__(
         self, log_file: Path, *, start_timeout_seconds: float = 60.0, command: Sequence[str] | None = None
     ) -> None:
@@ -70,6 +74,8 @@ class CommandProcess:
         """Where clients reach the brokers, ``host:port[,host:port]``; empty without one."""
         self.zookeeper = ""
         """Where the coordination server is."""
+        self.http = ""
+        """Where `kalda http` is, with `--http`; empty without."""
         self.start_seconds = 0.0
         """How long the last start took."""
 
@@ -121,12 +127,13 @@ class CommandProcess:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         self._begin = time.monotonic()
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = self._popen(
                 [*self._command, *self.arguments()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=os.environ.copy(),
+                # A process that does not end shows where it stands when it is aborted.
+                env=os.environ | {"PYTHONFAULTHANDLER": "1"},
             )
 
     def wait_ready(self) -> None:
@@ -215,6 +222,8 @@ class CommandProcess:
         try:
             process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
+            if number is signal.SIGTERM:
+                self._abort(process)
             process.kill()
             process.wait()
             raise KaldaProcessError(
@@ -224,6 +233,13 @@ class CommandProcess:
             assert process.stdout is not None
             process.stdout.close()
         return process.returncode
+
+    @staticmethod
+    def _abort(process: subprocess.Popen[bytes]) -> None:
+        """End the process by SIGABRT, at which faulthandler writes the stacks of its threads to stderr."""
+        process.send_signal(signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ABORT_SECONDS_MAX)
 
     def _read_ready_line(self, deadline: float) -> None:
         process = self._process
@@ -252,6 +268,7 @@ class CommandProcess:
             raise KaldaProcessError(f"kalda printed {line!r}, which is not the ready line")
         self.bootstrap = (match["bootstrap"] or b"").decode("ascii")
         self.zookeeper = match["zookeeper"].decode("ascii")
+        self.http = (match["http"] or b"").decode("ascii")
 
     def _log_tail(self) -> str:
         tail = self.log()[-_LOG_TAIL_BYTES:]
@@ -337,38 +354,3 @@ class KaldaProcess(CommandProcess):
     def wait_ready(self) -> None:
         super().wait_ready()
         self._port = int(self.bootstrap.split(",")[0].rpartition(":")[2])
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 on which no process listens now.
-
-    They are below the range from which the system assigns ports to outgoing connections, so that no such
-    connection takes a port while its process is down.
-    """
-    chance = random.SystemRandom()
-    found: set[int] = set()
-    while len(found) < count:
-        port = chance.randrange(_FIRST_PORT, _LAST_PORT)
-        if port not in found and _is_free(port):
-            found.add(port)
-    return list(found)
-
-
-def free_ports_in_a_row(count: int) -> int:
-    """Return the first of so many free ports that follow each other; see `free_ports`."""
-    chance = random.SystemRandom()
-    while True:
-        first = chance.randrange(_FIRST_PORT, _LAST_PORT - count)
-        if all(_is_free(port) for port in range(first, first + count)):
-            return first
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # A port whose connections only wait for stray packets is free to a listener.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

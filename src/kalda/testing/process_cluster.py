@@ -19,10 +19,10 @@ from kalda.common.public import public, public_in
 from kalda.faults import Fault, FaultPlan
 from kalda.testing.kept_directories import keep
 from kalda.testing.namespace import Namespace, Namespaces
+from kalda.testing.ports import free_ports
 from kalda.testing.process import (
     CommandProcess,
     KaldaProcessError,
-    free_ports,
     setting_arguments,
 )
 from kalda.testing.process_faults import ProcessFaults
@@ -78,7 +78,8 @@ class BrokerProcess(CommandProcess):
     Args:
         broker_id: The broker's id.
         directory: The log directory; made if it is not there.
-        zookeeper: The address of ZooKeeper, as in ``zookeeper.connect``.
+        zookeeper: The address of ZooKeeper, as in ``zookeeper.connect``, or of another engine, as in
+            ``coordination.connect``.
         port: The port on 127.0.0.1; 0 picks a free one, which is kept over restarts.
         settings: Settings under Kafka's names, with values as in a ``server.properties``.
         config_file: A ``server.properties``; `settings` wins over it.
@@ -116,7 +117,7 @@ class BrokerProcess(CommandProcess):
         port = [] if "listeners" in self.settings else ["--port", str(self.port)]
         return [
             *("broker", "--id", str(self.broker_id), "--dir", str(self.directory), *port),
-            *("--zookeeper", self._connect),
+            *("--coordination" if "://" in self._connect else "--zookeeper", self._connect),
             *(() if self._config_file is None else ("--config", str(self._config_file))),
             *setting_arguments(self.settings),
         ]
@@ -151,8 +152,8 @@ class ProcessCluster(ClientConfigs):
             without it the cluster is open. The result of `client_config` is how a user connects.
         racks: The ``broker.rack`` of each broker, as many as there are brokers.
         zookeeper_settings: Settings of the coordination server, under the names of ``zoo.cfg``.
-        zookeeper: The address of a ZooKeeper that runs already, as in ``zookeeper.connect``; the cluster then
-            starts no coordination server of its own.
+        zookeeper: The address of a ZooKeeper that runs already, as in ``zookeeper.connect``, or of another
+            engine, as in ``coordination.connect``; the cluster then starts no coordination server of its own.
         start_timeout_seconds: How long one process may take to start.
         broker_command: What to run instead of ``python -m kalda``, in front of each broker's arguments: a
             program that runs it with a fault built in.
@@ -201,6 +202,7 @@ class ProcessCluster(ClientConfigs):
                 self.zookeeper,
                 port=port,
                 settings={
+                    "kalda.cluster.history.enable": "false",
                     **small_cluster_settings(brokers),
                     **self._listeners(port),
                     **(settings or {}),

@@ -1,6 +1,7 @@
 """`kalda cluster`: brokers, versions and health in one screen; id; served APIs; taking a broker out.
 
-`kalda.tools.cluster_health` judges what is read here; `kalda.tools.decommission` moves replicas.
+`kalda.inspection.cluster_health` judges what is read here; `kalda.tools.decommission` moves replicas;
+`kalda.tools.cluster_history` has the verb `history`.
 """
 
 from collections.abc import Mapping
@@ -8,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.command.command import Tool, command, noun
+from kalda.command.command import Tool, command
 from kalda.command.option_types import INT32_MAX, Integer
 from kalda.command.output import Json, json_line
 from kalda.command.results import raise_for
 from kalda.command.tables import Table
-from kalda.tools.cluster_health import (
+from kalda.inspection.cluster_health import (
     RESPONSE_TIMEOUT_MS,
     PartitionHealth,
     is_full,
@@ -21,13 +22,12 @@ from kalda.tools.cluster_health import (
     problems,
     spoken_release,
 )
+from kalda.tools.cluster_history import cluster
 
 if TYPE_CHECKING:
     from kalda.clients.admin.clusters import BrokerApiVersions
     from kalda.clients.admin.log_dirs import LogDirDescription
     from kalda.common.types import BrokerEndpoint
-
-cluster = noun("Show brokers, versions and health; take a broker out.")
 
 _ALIASES = {"--command-config": ("--config",)}
 """The name in ``kafka-cluster`` before 4.2 (KIP-1147)."""

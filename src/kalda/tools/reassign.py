@@ -21,7 +21,7 @@ from kalda.command.results import error_json, raise_for
 from kalda.command.tables import Table
 from kalda.command.values import distinct, parse_ids, partitions_text, read_json
 from kalda.common.types import TopicPartition
-from kalda.tools.cluster_health import RESPONSE_TIMEOUT_MS
+from kalda.inspection.cluster_health import RESPONSE_TIMEOUT_MS
 from kalda.tools.reassignment_plan import (
     BROKER_THROTTLES,
     TOPIC_THROTTLES,

@@ -1,6 +1,6 @@
 """`kalda transactions`: finds and aborts transactions, as `kafka-transactions` does (KIP-664).
 
-`kalda.tools.hanging_transactions` decides which ones hang.
+`kalda.inspection.hanging_transactions` decides which ones hang.
 """
 
 import time
@@ -18,9 +18,9 @@ from kalda.command.results import error_json, raise_for
 from kalda.command.tables import Cell, Table
 from kalda.command.values import distinct, partitions_text
 from kalda.common.types import TopicPartition
+from kalda.inspection.hanging_transactions import OpenTransaction, candidates, hanging
 from kalda.tools.group_offsets import partitions_of
 from kalda.tools.group_views import assignment_text
-from kalda.tools.hanging_transactions import OpenTransaction, candidates, hanging
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin

@@ -1,8 +1,8 @@
 """The `ZooKeeperClient` port: the operations that brokers and the controller need of ZooKeeper.
 
-Two engines implement it: `EmbeddedClient`, for a server in the same process (`kalda.zookeeper.server`), and
-`EnsembleClient`, for ZooKeeper servers over the wire (`kalda.zookeeper.client`). It is not a general
-ZooKeeper client: it has no access lists and no asynchronous handles.
+Three engines implement it: `EmbeddedClient`, for a server in the same process (`kalda.zookeeper.server`),
+`EnsembleClient`, for ZooKeeper servers over the wire (`kalda.zookeeper.client`), and `EtcdClient`, for etcd
+(`kalda.etcd`). It is not a general ZooKeeper client: it has no access lists and no asynchronous handles.
 
 Every engine must keep the order. A session's operations take effect in the order of the calls. A watch's
 callback runs before any later operation of the session returns data newer than the reported change; so a
@@ -18,6 +18,12 @@ from kalda.zookeeper.errors import ZooKeeperError
 
 ANY_VERSION: Final = -1
 """As an expected version: matches every version of the znode."""
+
+ZOOKEEPER_NAME: Final = "ZooKeeper"
+"""What log lines call the embedded engine and an ensemble."""
+
+ZOOKEEPER_OPERATIONS_MAX: Final = 1_000
+"""Operations of a transaction that stay below ZooKeeper's limit of 1 MB, at some 300 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +157,16 @@ class ZooKeeperClient(Protocol):
     @property
     def state(self) -> SessionState:
         """The session's current state."""
+        ...
+
+    @property
+    def engine_name(self) -> str:
+        """What the engine is called in log lines: ZooKeeper or etcd."""
+        ...
+
+    @property
+    def operations_max(self) -> int:
+        """How many operations a transaction may have; ZooKeeper bounds only their bytes."""
         ...
 
     def add_state_listener(self, listener: StateListener) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from kalda.broker.config.describe import ConfigEntry, describe_broker, describe_topic
+from kalda.coordinator.group.share.share_group_config import ShareGroupConfig
+from kalda.coordinator.share.share_config import ShareCoordinatorConfig
 from kalda.settings import BrokerConfig
-from kalda.settings.definitions import BROKER_CONFIG
+from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
 
 GOLDEN = Path(__file__).with_name("kafka-3.9.1-described-configs.tsv")
 STATIC = {
@@ -31,15 +33,23 @@ OURS = {
     "metrics.port",
     "metrics.host",
     "metrics.login",
-    *(key.name for key in BROKER_CONFIG if key.name.startswith("kalda.")),
+    "coordination.connect",
+    *(key.name for key in BROKER_CONFIG if key.name.startswith(("kalda.", "etcd."))),
+    *(key.name for key in TOPIC_CONFIG if key.name.startswith("kalda.")),
 }
 OF_KAFKA_4 = {
     "cordoned.log.dirs",
+    "errors.deadletterqueue.group.enable",
     "group.consumer.assignment.interval.ms",
     "group.consumer.max.assignment.interval.ms",
     "group.consumer.min.assignment.interval.ms",
     "group.coordinator.rebalance.protocols",
     "transaction.two.phase.commit.enable",
+    *(
+        key.name
+        for config in (ShareGroupConfig, ShareCoordinatorConfig)
+        for key in config.definitions().values()
+    ),
 }
 """Kafka 4 has another default than 3.9, or a new setting, and so has Kalda."""
 

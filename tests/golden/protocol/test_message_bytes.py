@@ -26,6 +26,8 @@ from kalda.protocol.messages import (
     alter_partition,
     api_versions,
     consumer_group_records,
+    describe_events,
+    describe_process,
     fetch,
     metadata,
     produce,
@@ -234,6 +236,35 @@ GOLDEN = (
         alter_faults.AlterFaultsResponse(error_code=42, error_message="no", plan="", applied=[3]),
         0,
         ("002a 03 6e6f 01 02 0000000000000003 00",),
+    ),
+    Golden(describe_process.DescribeProcessRequest(), 0, ("00",)),
+    Golden(
+        describe_process.DescribeProcessResponse(
+            error_code=42, version="1", is_compiled=True, time_ms=5, open_files=6, open_files_max=7
+        ),
+        0,
+        ("00000000 002a 02 31 01 0000000000000005 0000000000000006 0000000000000007 00",),
+    ),
+    Golden(
+        describe_events.DescribeEventsRequest(
+            since_ms=1,
+            until_ms=2,
+            after_number=3,
+            events_max=4,
+            subjects=[describe_events.EventSubject(subject_type="topic", subject_name="t")],
+        ),
+        0,
+        (
+            "0000000000000001 0000000000000002 0000000000000003 00000004 02 06 746f706963 02 74 00",
+            "00",
+        ),
+    ),
+    Golden(
+        describe_events.DescribeEventsResponse(
+            error_code=42, error_message="no", broker_id=7, oldest_ms=9, has_more=True, events=[b"{}"]
+        ),
+        0,
+        ("00000000 002a 03 6e6f 00000007 0000000000000009 01 02 03 7b7d 00",),
     ),
     Golden(
         alter_namespaces.AlterNamespacesRequest(

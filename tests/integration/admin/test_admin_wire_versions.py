@@ -42,7 +42,7 @@ class Wire:
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.split(",")[0].rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self._correlation_id = 0
 
     def ask(self, request: Message, version: int) -> Message:
@@ -152,7 +152,7 @@ def test_configs_in_every_version(wire: Wire, topic_name: TopicName) -> None:
         response = wire.ask(DescribeConfigsRequest(resources=[described]), version)
         assert isinstance(response, DescribeConfigsResponse)
         entries = {entry.name: entry for entry in response.results[0].configs}
-        assert ("1002", 36) == (entries["retention.ms"].value, len(entries))
+        assert ("1002", 41) == (entries["retention.ms"].value, len(entries))
 
 
 def test_a_setting_for_all_brokers_in_every_version(wire: Wire, topic_name: TopicName) -> None:

@@ -7,7 +7,7 @@ import confluent_kafka
 import confluent_kafka.admin as admin_api
 import pytest
 
-TIMEOUT_SECONDS = 20
+TIMEOUT_SECONDS = 60
 TopicName = Callable[[str], str]
 
 

@@ -18,6 +18,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, uuid_to_text
 from kalda.protocol import codec, registry
 from kalda.protocol.headers import RequestHeader, read_response_header, request_header
+from kalda.protocol.messages.find_coordinator import KEY_TYPE_SHARE
 from kalda.protocol.schema import ArrayKind
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import RecordBatchBuilder
@@ -43,7 +44,7 @@ ELSEWHERE = frozenset(
 """Another broker answers otherwise, or the same one does later."""
 
 
-SETTLE_SECONDS = 20.0
+SETTLE_SECONDS = 60.0
 """Coordinators load their partitions, and transactions complete, within a second on a quiet machine."""
 
 
@@ -163,6 +164,23 @@ class Site:
     def committed(self, group: str) -> str:
         self.settle(ApiKey.OFFSET_COMMIT, 9, _commit(group, 0))
         return group
+
+    def shared(self, group: str) -> str:
+        """A share group without members, which begins at the start of the topic."""
+        heartbeat = _heartbeat_of_share(group, 0)
+        self.settle(ApiKey.SHARE_GROUP_HEARTBEAT, 1, heartbeat)
+        self.settle(ApiKey.SHARE_GROUP_HEARTBEAT, 1, heartbeat | {"member_epoch": -1})
+        self.settle(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, _share_offsets(group, 0))
+        return group
+
+    def with_state(self, group: str) -> Fields:
+        """Share state of the topic's partition at its share coordinator, to which another request is sent."""
+        key = f"{group}:{uuid_to_text(self.topic_id)}:0"
+        self.settle(ApiKey.FIND_COORDINATOR, 6, {"key_type": KEY_TYPE_SHARE, "coordinator_keys": [key]})
+        first = {"partition": 0, "state_epoch": 0, "start_offset": 0}
+        state = {"group_id": group, "topics": [{"topic_id": self.topic_id, "partitions": [first]}]}
+        self.settle(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, state)
+        return state
 
     def producer(self, name: str) -> Fields:
         """A transactional producer without a transaction."""
@@ -409,6 +427,88 @@ def _offset_fetch_bad(site: Site, version: int) -> Fields | None:
         return None
     (group,) = _consumer_group(site, version)["group_ids"]
     return {"groups": [{"group_id": group, "member_id": "stranger", "member_epoch": 5, "topics": None}]}
+
+
+# Share groups.
+
+
+def _heartbeat_of_share(group: str, epoch: int) -> Fields:
+    return {
+        "group_id": group,
+        "member_id": uuid_to_text(uuid.uuid4()),
+        "member_epoch": epoch,
+        "subscribed_topic_names": [TOPIC] if epoch == 0 else None,
+    }
+
+
+def _share_group(site: Site, group: str) -> Fields:
+    site.settle(ApiKey.SHARE_GROUP_HEARTBEAT, 1, _heartbeat_of_share(group, 0))
+    return {"group_ids": [group], "include_authorized_operations": True}
+
+
+def _share_fetch(site: Site, group: str, index: int = 0, epoch: int = 0) -> Fields:
+    topic = {"topic_id": site.topic_id, "partitions": [{"partition_index": index}]}
+    return {
+        "group_id": group,
+        "member_id": uuid_to_text(uuid.uuid4()),
+        "share_session_epoch": epoch,
+        "max_wait_ms": TIMEOUT_MS,
+        "min_bytes": 1,
+        "max_bytes": 1000,
+        "max_records": 10,
+        "batch_size": 10,
+        "topics": [topic],
+    }
+
+
+def _share_fetch_again(site: Site, version: int) -> Fields:
+    """What accepts the records of a first fetch, or renews their locks, and ends the session or goes on."""
+    fields = _acknowledged(site, f"fetches-again-{version}", 4 if version >= 2 else 1)
+    return fields | ({"max_bytes": 0} if version >= 2 else {"share_session_epoch": -1})
+
+
+def _acknowledged(site: Site, group: str, kind: int = 1) -> Fields:
+    """What acknowledges the records of a first fetch."""
+    fetch = _share_fetch(site, site.shared(group))
+    found = site.settle(ApiKey.SHARE_FETCH, 2, fetch).responses[0].partitions[0].acquired_records
+    batches = [
+        {"first_offset": each.first_offset, "last_offset": each.last_offset, "acknowledge_types": [kind]}
+        for each in found
+    ]
+    partition = {"partition_index": 0, "acknowledgement_batches": batches}
+    return {
+        "group_id": group,
+        "member_id": fetch["member_id"],
+        "share_session_epoch": 1,
+        "is_renew_ack": kind == 4,
+        "topics": [{"topic_id": site.topic_id, "partitions": [partition]}],
+    }
+
+
+def _share_offsets(group: str, index: int, topic: str = TOPIC) -> Fields:
+    partition = {"partition_index": index, "start_offset": 0}
+    return {"group_id": group, "topics": [{"topic_name": topic, "partitions": [partition]}]}
+
+
+def _described_offsets(group: str, *, is_whole: bool = False) -> Fields:
+    topics = None if is_whole else [{"topic_name": TOPIC, "partitions": [0, 99]}]
+    return {"groups": [{"group_id": group, "topics": topics}]}
+
+
+def _forgotten(group: str, topic: str) -> Fields:
+    return {"group_id": group, "topics": [{"topic_name": topic}]}
+
+
+def _state(stored: Fields, **changes: Any) -> Fields:
+    """Return a request for a share partition that is stored."""
+    (topic,) = stored["topics"]
+    return stored | {"topics": [topic | {"partitions": [{"partition": 0, **changes}]}]}
+
+
+def _changed_state(stored: Fields, state_epoch: int) -> Fields:
+    batch = {"first_offset": 1, "last_offset": 1, "delivery_state": 2, "delivery_count": 1}
+    counts = {"leader_epoch": 0, "start_offset": 0, "delivery_complete_count": 1}
+    return _state(stored, state_epoch=state_epoch, **counts, state_batches=[batch])
 
 
 # Transactions.
@@ -795,6 +895,61 @@ CASES: dict[ApiKey, Case] = {
         lambda _, v: _heartbeat_of_consumer(GROUP, v, 5),
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Case(_consumer_group, _always({"group_ids": [ABSENT]})),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Case(
+        lambda _, v: _heartbeat_of_share(f"sharers-{v}", 0), lambda _, v: _heartbeat_of_share(GROUP, 5)
+    ),
+    ApiKey.SHARE_GROUP_DESCRIBE: Case(
+        lambda site, v: _share_group(site, f"described-sharers-{v}"), _always({"group_ids": [ABSENT]})
+    ),
+    ApiKey.SHARE_FETCH: Case(
+        lambda site, v: _share_fetch(site, site.shared(f"fetches-{v}")),
+        lambda site, _: _share_fetch(site, GROUP, epoch=5),
+        others=(
+            # All brokers but one are not the leader.
+            lambda site, v: _share_fetch(site, f"fetches-{v}") | {"max_wait_ms": 0, "share_acquire_mode": 1},
+            lambda site, v: _share_fetch(site, f"fetches-{v}", 99),
+            _share_fetch_again,
+        ),
+    ),
+    ApiKey.SHARE_ACKNOWLEDGE: Case(
+        lambda site, v: _acknowledged(site, f"acknowledges-{v}"),
+        # The records are acquired by another member.
+        lambda site, v: _acknowledged(site, f"renews-{v}", 4) | {"member_id": "stranger"},
+        others=(lambda site, v: _acknowledged(site, f"renews-again-{v}", 4 if v >= 2 else 2),),
+    ),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Case(
+        lambda site, v: site.with_state(f"initializes-{v}"),
+        lambda site, v: _state(site.with_state(f"fences-{v}"), state_epoch=-1),
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE: Case(
+        lambda site, v: _state(site.with_state(f"reads-{v}"), leader_epoch=0),
+        lambda site, v: _state(site.with_state(f"reads-{v}")) | {"group_id": ""},
+    ),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Case(
+        lambda site, v: _changed_state(site.with_state(f"writes-{v}"), 0),
+        lambda site, v: _changed_state(site.with_state(f"writes-{v}"), 9),
+    ),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Case(
+        lambda site, v: _state(site.with_state(f"deletes-{v}")),
+        lambda site, v: _state(site.with_state(f"deletes-{v}")) | {"group_id": ""},
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Case(
+        lambda site, v: _state(site.with_state(f"summarises-{v}"), leader_epoch=0),
+        lambda site, v: _state(site.with_state(f"summarises-{v}")) | {"group_id": ""},
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Case(
+        lambda site, v: _described_offsets(site.shared(f"described-offsets-{v}"), is_whole=True),
+        _always(_described_offsets(ABSENT)),
+        others=(lambda _, v: _described_offsets(f"described-offsets-{v}"),),
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Case(
+        lambda site, v: _share_offsets(site.shared(f"alters-{v}"), 0),
+        lambda site, v: _share_offsets(site.shared(f"alters-{v}"), 99),
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Case(
+        lambda site, v: _forgotten(site.shared(f"forgets-shared-{v}"), TOPIC),
+        lambda site, v: _forgotten(site.shared(f"forgets-shared-{v}"), ABSENT),
+    ),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Case(_always({}), _never),
     ApiKey.PUSH_TELEMETRY: Case(_push, _always({"subscription_id": 5})),
     ApiKey.LIST_CONFIG_RESOURCES: Case(_always({}), lambda _, v: {"resource_types": [99]} if v else None),
@@ -806,6 +961,10 @@ CASES: dict[ApiKey, Case] = {
         lambda site, _: _lease(site, TOPIC), lambda site, _: _lease(site, ABSENT)
     ),
     ApiKey.RELEASE_READ_LEASE: Case(_released, _never),
+    ApiKey.DESCRIBE_PROCESS: Case(_always({}), _never),
+    ApiKey.DESCRIBE_EVENTS: Case(
+        _always({}), _always({"subjects": [{"subject_type": "topic", "subject_name": TOPIC}] * 101})
+    ),
 }
 """By API key; `SaslHandshake` and `SaslAuthenticate` change their connection and have tests of their own."""
 

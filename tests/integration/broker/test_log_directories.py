@@ -26,7 +26,7 @@ def two_disks(tmp_path: Path) -> dict[str, str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -47,7 +47,7 @@ async def leaders(client: Client) -> list[int]:
 
 async def until_second_is_offline(client: Client) -> None:
     """Return once clients are told that the second partition has no leader."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await leaders(client) != [0, -1]:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

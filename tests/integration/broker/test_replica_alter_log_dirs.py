@@ -68,13 +68,13 @@ def other(tmp_path: Path, directory: Path) -> Path:
 
 
 async def until_in(broker: BrokerServer, directory: Path) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while directory_of(broker) != directory:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def until_gone(path: Path) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while path.exists():  # noqa: ASYNC110, ASYNC240
             await asyncio.sleep(0.01)
 

@@ -16,14 +16,17 @@ from kalda.cli import app
 from kalda.protocol.fast import implementation as of_requests
 from kalda.records import implementation as of_records
 from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports_in_a_row
+from kalda.testing.ports import free_ports_in_a_row
+from tests import forked_commands
 
 COMMAND = (sys.executable, "-m", "kalda")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end; for what does not start."""
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return forked_commands.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def refused(*arguments: str) -> str:

@@ -16,7 +16,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 REQUEST_BYTES_MAX = 15_000_000
 
 

@@ -49,7 +49,7 @@ def test_a_program_that_forgets_to_close_ends_at_once_and_silently(bootstrap: st
     done = run(PROGRAM, bootstrap)
 
     assert ("", "", 0) == (done.stdout, done.stderr, done.returncode)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 25
 
 
 def test_a_fork_refuses_use_and_leaves_the_parents_client_alone(bootstrap: str) -> None:

@@ -30,7 +30,7 @@ def address(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_kafka_python_recognises_the_release(address: str, release: str) -> None:
     producer = KafkaProducer(bootstrap_servers=address)
     assert RELEASES[release] == producer.config["api_version"][: len(RELEASES[release])]
-    producer.send("python", b"one", key=b"k").get(20)
+    producer.send("python", b"one", key=b"k").get(60)
     producer.close()
     consumer: Any = KafkaConsumer(
         "python",
@@ -62,9 +62,9 @@ def test_kaldas_clients_take_a_cluster_from_0_11_on(address: str, release: str) 
         sent = producer.send("ours", b"one")
         if release == "0.10.0":
             with pytest.raises(UnsupportedApiError, match="offers versions 0 to 2 of Produce"):
-                sent.result(20)
+                sent.result(60)
             return
-        sent.result(20)
+        sent.result(60)
     with KaldaConsumer(
         "ours", bootstrap_servers=address, group_id="k", auto_offset_reset="earliest"
     ) as consumer:

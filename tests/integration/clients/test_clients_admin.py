@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.clients.clients import ConfluentClient, Message
 
-TIMEOUT_SECONDS = 15
+TIMEOUT_SECONDS = 60
 TopicName = Callable[[str], str]
 
 

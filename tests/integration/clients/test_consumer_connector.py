@@ -30,7 +30,8 @@ from kalda.clients.legacy import (
     Whitelist,
 )
 from kalda.testing import KaldaProcess
-from kalda.testing.process import CommandProcess, free_ports
+from kalda.testing.ports import free_ports
+from kalda.testing.process import CommandProcess
 
 TopicName = Callable[[str], str]
 
@@ -48,7 +49,7 @@ def topic(kalda: KaldaProcess, topic_name: TopicName) -> str:
 
 def create(kalda: KaldaProcess, topic: str, partitions: int) -> str:
     admin = AdminClient({"bootstrap.servers": kalda.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
     return topic
 
 
@@ -148,7 +149,7 @@ def test_partitions_of_a_consumer_that_leaves_are_read_on_by_others(kalda: Kalda
     second.shutdown()
 
     assert Counter(range(1000)) == Counter(reader_of_first.found + reader_of_second.found)
-    reader_of_second.thread.join(10)
+    reader_of_second.thread.join(60)
     assert not reader_of_second.thread.is_alive()
 
 
@@ -177,7 +178,7 @@ def test_topic_that_is_deleted_stays_deleted(kalda: KaldaProcess, topic_name: To
         reader = Reader(consumer.create_message_streams_by_filter(Whitelist(f"{topic}.*"))[0])
         until(lambda: len(reader.found) == 4)
         admin = AdminClient({"bootstrap.servers": kalda.bootstrap})
-        admin.delete_topics([topic])[topic].result(20)
+        admin.delete_topics([topic])[topic].result(60)
         until(lambda: owners(kalda, topic) == set())
         later = create(kalda, f"{topic}-later", 1)
         write(kalda, later, range(4, 5))
@@ -277,7 +278,7 @@ def test_broker_that_moves_is_found_again(kalda: KaldaProcess, tmp_path: Path) -
     zookeeper = f"{kalda.zookeeper}/moved"
     with BrokerProcess(tmp_path / "broker", zookeeper) as broker:
         with Producer(bootstrap_servers=broker.bootstrap) as producer:
-            producer.send("moved", b"0").result(20)
+            producer.send("moved", b"0").result(60)
         settings = {"consumer.timeout.ms": 20_000, "zk.connect": zookeeper}
         with connector(kalda, "moved", **settings) as consumer:
             (stream,) = consumer.create_message_streams({"moved": 1})["moved"]
@@ -286,7 +287,7 @@ def test_broker_that_moves_is_found_again(kalda: KaldaProcess, tmp_path: Path) -
             broker.stop()
             broker.start()
             with Producer(bootstrap_servers=broker.bootstrap) as producer:
-                producer.send("moved", b"1").result(20)
+                producer.send("moved", b"1").result(60)
             assert [1] == take(stream, 1)
 
 

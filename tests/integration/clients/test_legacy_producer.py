@@ -30,7 +30,7 @@ SETTINGS = {
     "default.replication.factor": "3",
     "num.partitions": "4",
     "min.insync.replicas": "2",
-    "zookeeper.session.timeout.ms": "1500",
+    "zookeeper.session.timeout.ms": "4000",
 }
 STRINGS = {"serializer.class": "kafka.serializer.StringEncoder"}
 
@@ -55,7 +55,11 @@ def cluster() -> Iterator[Cluster]:
 def sources(cluster: Brokers) -> dict[str, dict[str, object]]:
     addresses = cluster.bootstrap.split(",")
     return {
-        "zk.connect": {"zk.connect": cluster.zookeeper, "zk.sessiontimeout.ms": 2_000},
+        "zk.connect": {
+            "zk.connect": cluster.zookeeper,
+            "zk.sessiontimeout.ms": 6_000,
+            "zk.connectiontimeout.ms": 30_000,
+        },
         "broker.list": {"broker.list": ",".join(f"{number}:{each}" for number, each in enumerate(addresses))},
         "metadata.broker.list": {"metadata.broker.list": addresses[2]},
     }

@@ -62,7 +62,7 @@ async def cluster(count: int) -> AsyncIterator[list[FakeBroker]]:
         yield members
 
 
-async def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  # what is waited for happens in another object
             await asyncio.sleep(0.005)
@@ -74,7 +74,7 @@ def seconds() -> float:
 
 async def test_requests_reach_brokers_at_the_addresses_of_the_metadata() -> None:
     async with cluster(3) as members, client_of(members[0]) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         assert {0, 1, 2} == client.metadata.snapshot.brokers.keys()
         for node_id in range(3):
             response = await client.send(node_id, ALL, MetadataResponse)
@@ -93,7 +93,7 @@ async def test_many_callers_share_one_attempt_to_connect() -> None:
 
 async def test_a_caller_that_gives_up_does_not_end_the_attempt_of_the_others() -> None:
     async with cluster(1) as members, client_of(members[0]) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         members[0].handler = lambda _: NEVER
         first = asyncio.create_task(client.send(0, ALL, MetadataResponse))
         await asyncio.sleep(0.05)
@@ -114,7 +114,7 @@ async def test_an_unknown_broker_and_a_closed_client_are_errors() -> None:
 
 async def test_close_wakes_callers_with_an_error() -> None:
     async with cluster(1) as members, client_of(members[0], reconnect_backoff_ms=60_000) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         members[0].handler = lambda _: NEVER
         waiting = asyncio.create_task(client.send(0, ALL, MetadataResponse))
         await wait_until(lambda: client.in_flight_count(0) == 1)
@@ -139,7 +139,7 @@ async def test_close_wakes_callers_that_wait_out_a_back_off() -> None:
 async def test_a_value_that_the_protocol_cannot_carry_is_an_error_of_the_client() -> None:
     """Callers handle ClientError; the connection is as good as before."""
     async with cluster(1) as (broker,), client_of(broker) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         request = FindCoordinatorRequest(key_type=1000)
         with pytest.raises(UnsupportedApiError, match=r"nothing was sent to .*Request v\d+ cannot carry"):
             await client.send(0, request, FindCoordinatorResponse)
@@ -149,7 +149,7 @@ async def test_a_value_that_the_protocol_cannot_carry_is_an_error_of_the_client(
 async def test_a_paused_broker_does_not_hold_up_requests_that_any_broker_can_answer() -> None:
     """Java's client waits `request.timeout.ms`, 30 s, for it."""
     async with cluster(3) as members, client_of(members[0]) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         for paused in members[:2]:
             paused.handler = lambda _: NEVER
         began = seconds()
@@ -168,13 +168,13 @@ async def test_a_bootstrap_server_that_accepts_and_never_answers_is_overtaken() 
             for _ in range(4):
                 async with client_of(address, members[0]) as client:
                     began = seconds()
-                    await client.refresh_metadata(timeout_ms=5000)
+                    await client.refresh_metadata(timeout_ms=60_000)
                     assert seconds() - began < 2
 
 
 async def test_a_request_in_flight_fails_when_its_broker_dies() -> None:
     async with cluster(2) as members, client_of(members[0]) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         members[1].handler = lambda _: NEVER
         waiting = asyncio.create_task(client.send(1, ALL, MetadataResponse))
         await wait_until(lambda: client.in_flight_count(1) == 1)
@@ -188,7 +188,7 @@ async def test_a_request_in_flight_fails_when_its_broker_dies() -> None:
 
 async def test_a_request_that_times_out_closes_the_connection() -> None:
     async with cluster(1) as members, client_of(members[0], request_timeout_ms=200) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         members[0].handler = lambda _: NEVER
         with pytest.raises(RequestTimedOutError, match=r"did not answer Metadata within 0\.2 s"):
             await client.send(0, ALL, MetadataResponse)
@@ -199,7 +199,7 @@ async def test_a_request_that_times_out_closes_the_connection() -> None:
 
 async def test_a_broker_that_moved_is_followed() -> None:
     async with cluster(2) as members, client_of(members[0]) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         await client.send(1, ALL, MetadataResponse)
         async with FakeBroker(metadata_of(members)) as moved:
             old, members[1] = members[1], moved
@@ -213,7 +213,7 @@ async def test_a_cluster_that_moved_away_is_found_by_its_bootstrap_servers() -> 
     async with cluster(1) as old, cluster(1) as new, FakeBroker(lambda _: cluster_of(*now)) as bootstrap:
         now = old
         async with client_of(bootstrap) as client:
-            await client.refresh_metadata(timeout_ms=5000)
+            await client.refresh_metadata(timeout_ms=60_000)
             now = new
             await old[0].stop()
             await client.retry("m", lambda: client.send(0, ALL, MetadataResponse), timeout_ms=5000)
@@ -227,7 +227,7 @@ async def test_without_recovery_only_known_brokers_are_asked() -> None:
     async with cluster(1) as old, cluster(1) as new, FakeBroker(lambda _: cluster_of(*now)) as bootstrap:
         now = old
         async with client_of(bootstrap, metadata_recovery_strategy="none") as client:
-            await client.refresh_metadata(timeout_ms=5000)
+            await client.refresh_metadata(timeout_ms=60_000)
             now = new
             await old[0].stop()
             with pytest.raises(RequestTimedOutError, match="last: no connection to"):
@@ -249,7 +249,7 @@ async def test_brokers_that_are_gone_are_tried_with_back_off_and_found_again(
         patch.setattr(NodeConnection, "_open", counting)
         options = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 400}
         async with cluster(2) as members, client_of(members[0], **options) as client:
-            await client.refresh_metadata(timeout_ms=5000)
+            await client.refresh_metadata(timeout_ms=60_000)
             for member in members:
                 await member.stop()
             attempts = 0
@@ -271,7 +271,7 @@ async def test_brokers_that_are_gone_are_tried_with_back_off_and_found_again(
 async def test_a_lost_broker_is_logged_once_and_its_return_too(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "kalda.clients.node_connection"):
         async with cluster(1) as members, client_of(members[0]) as client:
-            await client.refresh_metadata(timeout_ms=5000)
+            await client.refresh_metadata(timeout_ms=60_000)
             await members[0].stop()
             for _ in range(5):
                 with pytest.raises(BrokerConnectionError):
@@ -288,7 +288,7 @@ async def test_a_throttle_is_heeded_before_the_next_request() -> None:
     """KIP-219: the broker answers at once and expects the client to pause."""
     replies: list[Reply] = []
     async with cluster(2) as members, client_of(members[0]) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         members[1].handler = lambda _: replies.pop() if replies else cluster_of(*members)
         replies.append(MetadataResponse(throttle_time_ms=300, brokers=cluster_of(*members).brokers))
         await client.send(1, ALL, MetadataResponse)
@@ -304,7 +304,7 @@ async def test_a_throttle_is_heeded_before_the_next_request() -> None:
 async def test_idle_connections_are_closed_and_opened_again() -> None:
     async with cluster(2) as members, client_of(members[0], connections_max_idle_ms=300) as client:
         client.start()
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         await client.send(1, ALL, MetadataResponse)
         assert 1 == members[1].open_count
         await wait_until(lambda: members[1].open_count == 0)
@@ -315,7 +315,7 @@ async def test_idle_connections_are_closed_and_opened_again() -> None:
 
 async def test_a_connection_with_a_request_in_flight_is_not_idle() -> None:
     async with cluster(1) as members, client_of(members[0], connections_max_idle_ms=100) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         members[0].handler = lambda _: NEVER
         waiting = asyncio.create_task(client.send(0, ALL, MetadataResponse))
         await asyncio.sleep(0.4)
@@ -336,7 +336,7 @@ async def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     async with cluster(1) as members, client_of(f"kafka.example:{members[0].port}") as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
 
 
 async def test_canonical_names_replace_a_bootstrap_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +363,7 @@ async def test_canonical_names_replace_a_bootstrap_name(monkeypatch: pytest.Monk
             f"kafka.example:{members[0].port}", client_dns_lookup="resolve_canonical_bootstrap_servers_only"
         ) as client,
     ):
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
     assert "host-1" in asked
 
 
@@ -373,7 +373,7 @@ async def test_brokers_with_ipv6_addresses() -> None:
         async with FakeBroker(metadata_of(members), host="::1") as broker:
             members.append(broker)
             async with client_of(broker) as client:
-                await client.refresh_metadata(timeout_ms=5000)
+                await client.refresh_metadata(timeout_ms=60_000)
                 await client.send(0, ALL, MetadataResponse)
                 await broker.stop()
                 with pytest.raises(BrokerConnectionError, match=rf"\[::1\]:{broker.port}"):
@@ -398,7 +398,7 @@ async def test_a_coordinator_has_a_connection_of_its_own() -> None:
     async with FakeBroker(answer) as broker:
         members.append(broker)
         async with client_of(broker) as client:
-            await client.refresh_metadata(timeout_ms=5000)
+            await client.refresh_metadata(timeout_ms=60_000)
             node_id = await client.coordinator("g", CoordinatorType.GROUP)
             assert network_client.coordinator_node_id(0) == node_id
             await client.send(node_id, ALL, MetadataResponse)
@@ -408,7 +408,7 @@ async def test_a_coordinator_has_a_connection_of_its_own() -> None:
 
 async def test_an_api_that_the_broker_lacks_is_an_error_with_the_versions() -> None:
     async with cluster(1) as members, client_of(members[0]) as client:
-        await client.refresh_metadata(timeout_ms=5000)
+        await client.refresh_metadata(timeout_ms=60_000)
         with pytest.raises(UnsupportedApiError, match="offers no version of Fetch"):
             await client.send(0, FetchRequest(), FetchResponse)
 
@@ -456,4 +456,4 @@ async def test_a_broker_that_answers_with_junk_is_passed_over(reply: Reply) -> N
         client_of(bad, members[0]) as client,
     ):
         for _ in range(5):
-            await client.refresh_metadata(timeout_ms=5000)
+            await client.refresh_metadata(timeout_ms=60_000)

@@ -17,7 +17,7 @@ def old(bootstrap: str, version: str, **settings: object) -> dict[str, object]:
 
 def read(consumer: Consumer) -> list[Message]:
     found: list[Message] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found) < RECORDS and time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None:

@@ -10,7 +10,7 @@ TopicName = Callable[[str], str]
 
 USE = """
 with Producer(bootstrap_servers=bootstrap) as producer:
-    sent = producer.send(topic, b"x").result(20)
+    sent = producer.send(topic, b"x").result(60)
 with Admin(bootstrap_servers=bootstrap) as admin:
     assert topic in admin.list_topics()
 with Consumer(
@@ -47,6 +47,48 @@ def test_gevent_may_replace_threads(bootstrap: str, topic_name: TopicName) -> No
     pytest.importorskip("gevent")
     program = "from gevent import monkey; monkey.patch_all()" + IMPORTS + USE
     assert run(program, bootstrap, topic_name("gevent")).startswith("x ")
+
+
+SEVERAL = """
+import gevent
+consumer = Consumer(topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
+transactional = Producer(bootstrap_servers=bootstrap, transactional_id=topic)
+transactional.init_transactions()
+turns = 0
+
+
+def count():
+    global turns
+    while True:
+        turns += 1
+        gevent.sleep(0.001)
+
+
+def produce(number):
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for sent in [producer.send(topic, b"%d-%d" % (number, each)) for each in range(100)]:
+            sent.result(60)
+
+
+gevent.spawn(count)
+producers = [gevent.spawn(produce, number) for number in range(4)]
+with transactional.transaction():
+    transactional.send(topic, b"x")
+found = set()
+while len(found) < 401:
+    found.update(record.value for record in consumer.poll(0.5))
+gevent.joinall(producers, raise_error=True)
+consumer.close()
+transactional.close()
+print(len(found), turns > 10)
+"""
+
+
+def test_several_clients_run_beside_each_other_in_greenlets(bootstrap: str, topic_name: TopicName) -> None:
+    """Their loops share one thread of the system, where asyncio allows one: the second client failed."""
+    pytest.importorskip("gevent")
+    program = "from gevent import monkey; monkey.patch_all()" + IMPORTS + SEVERAL
+    assert "401 True\n" == run(program, bootstrap, topic_name("greenlets"))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +159,6 @@ with freezegun.freeze_time("2020-01-01", real_asyncio=True):
         producer.init_transactions()
         with producer.transaction():
             sent = producer.send(topic, b"x")
-        print(sent.result(20).timestamp_ms)
+        print(sent.result(60).timestamp_ms)
 """
     assert "1577836800000\n" == run(program, bootstrap, topic_name("freezegun-transaction"))

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 def available(call: Callable[[], T]) -> T:
     """Call again while the offset manager is elected, and while it loads the offsets."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             return call()

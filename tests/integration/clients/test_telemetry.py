@@ -61,7 +61,7 @@ class Subscriber:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # what is waited for happens in another object
             await asyncio.sleep(0.01)
 

@@ -8,7 +8,6 @@ import pytest
 from kalda import (
     AsyncConsumer,
     AsyncProducer,
-    Cluster,
     Consumer,
     Producer,
     RecordDeserializationError,
@@ -16,6 +15,7 @@ from kalda import (
     TopicPartition,
     serializers,
 )
+from tests.integration.cluster.helpers import shared_cluster
 
 TIMEOUT_SECONDS = 30
 
@@ -36,9 +36,9 @@ NUMBERS = serializers.integer(bytes=8)
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with Cluster() as cluster:
-        yield cluster.bootstrap
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with shared_cluster(tmp_path_factory.mktemp("records"), brokers=3, settings={}) as addresses:
+        yield addresses
 
 
 def test_objects_come_back_and_the_faulty_record_is_named(bootstrap: str) -> None:

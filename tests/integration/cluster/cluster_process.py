@@ -7,9 +7,10 @@ go on beside every other test. A process for each broker would take several time
 """
 
 import json
+import logging
+import os
 import signal
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,11 +32,16 @@ class ClusterProcess(CommandProcess):
 
 def main() -> None:
     brokers, directory, settings = sys.argv[1:]
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    # Errors of brokers; without a handler of the root logger nobody would see them.
+    logging.basicConfig(level=logging.ERROR)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    # Written by the signal itself: one that another thread gets would not end a wait for a lock.
+    signal.set_wakeup_fd(writing)
+    signal.signal(signal.SIGTERM, lambda *_: None)
     with Cluster(int(brokers), directory=Path(directory), settings=json.loads(settings)) as cluster:
         print(f"kalda ready bootstrap={cluster.bootstrap} zookeeper={cluster.zookeeper}", flush=True)
-        stopping.wait()
+        os.read(reading, 1)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import confluent_kafka.admin
 import pytest
 
 from tests.integration.cluster.cluster_process import ClusterProcess
+from tests.shared_broker import NO_RETENTION
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 
 
 def create_topic(
@@ -45,7 +46,7 @@ def leaders(bootstrap: str, topic: str) -> dict[int, int]:
 @contextmanager
 def shared_cluster(directory: Path, *, brokers: int, settings: Mapping[str, str]) -> Iterator[str]:
     """Run a cluster that several tests share, in which nothing fails; yields its addresses."""
-    with ClusterProcess(directory, brokers=brokers, settings=settings) as cluster:
+    with ClusterProcess(directory, brokers=brokers, settings={**NO_RETENTION, **settings}) as cluster:
         yield cluster.bootstrap
         # Where it ended by itself there is nothing left to stop, and so nothing that would tell.
         assert cluster.is_running, cluster.log()

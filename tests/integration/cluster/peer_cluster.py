@@ -26,7 +26,7 @@ from kalda.settings import BrokerConfig
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
 
 M = TypeVar("M", bound=Message)
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 """Far more than anything here takes; only a failure waits for it."""
 
 
@@ -54,6 +54,7 @@ class PeerCluster:
         written = started_properties(
             self.directory, 0, self.settings, broker_id=broker_id, brokers=self.count
         )
+        written.setdefault("kalda.cluster.history.enable", "false")
         written.setdefault("controlled.shutdown.retry.backoff.ms", "50")
         config = BrokerConfig.from_properties({**written, **own})
         started: asyncio.Future[BrokerServer] = asyncio.get_running_loop().create_future()

@@ -59,7 +59,7 @@ def test_elections_features_and_groups_beside_another_broker(tmp_path: Path) -> 
         with consumer_of(cluster.bootstrap, "consumer") as member:
             assert list(range(COUNT)) == consume(member)
             member.commit()
-            assert {"group.version": 1, "transaction.version": 2} == levels()
+            assert {"group.version": 1, "share.version": 1, "transaction.version": 2} == levels()
 
             other.create(paths.broker(OTHER.id), schema.encode_broker(OTHER), ephemeral=True)
             # The controller resigns, and none of Kalda's is elected before the other one.

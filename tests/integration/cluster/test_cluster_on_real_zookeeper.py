@@ -12,7 +12,7 @@ from tests.integration.real_zookeeper import RealZooKeeper, missing
 
 @pytest.mark.skipif(missing() is not None, reason=missing() or "")
 def test_a_leader_killed_and_one_shut_down(tmp_path: Path) -> None:
-    settings = {"min.insync.replicas": "2", "zookeeper.session.timeout.ms": "2000"}
+    settings = {"min.insync.replicas": "2", "zookeeper.session.timeout.ms": "4000"}
     with (
         RealZooKeeper(tmp_path / "zookeeper") as zookeeper,
         ProcessCluster(

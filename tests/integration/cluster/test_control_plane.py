@@ -112,5 +112,5 @@ def test_several_brokers_start_with_a_control_plane(tmp_path: Path) -> None:
         admin.create_topics([NewTopic("t", 2, 2)])
         admin.close()
         producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap, acks="all")
-        assert [0, 0] == [producer.send("t", b"x", partition=each).get(20).offset for each in range(2)]
+        assert [0, 0] == [producer.send("t", b"x", partition=each).get(60).offset for each in range(2)]
         producer.close()

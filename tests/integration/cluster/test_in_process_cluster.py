@@ -22,7 +22,7 @@ from tests.integration.zookeeper_client import zookeeper_client
 
 SETTINGS = {
     "min.insync.replicas": "2",
-    "zookeeper.session.timeout.ms": "1500",
+    "zookeeper.session.timeout.ms": "4000",
     "replica.lag.time.max.ms": "3000",
 }
 COUNT = 300

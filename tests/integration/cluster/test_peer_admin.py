@@ -180,7 +180,7 @@ async def test_confluents_client_elects_leaders(tmp_path: Path) -> None:
         def elect() -> list[int]:
             client = AdminClient({"bootstrap.servers": cluster.others[0].bootstrap})
             partitions = [ConfluentPartition("t", number) for number in range(3)]
-            results = client.elect_leaders(ConfluentElection.PREFERRED, partitions).result(timeout=20)
+            results = client.elect_leaders(ConfluentElection.PREFERRED, partitions).result(timeout=60)
             return sorted(0 if error is None else error.code() for error in results.values())
 
         codes = await asyncio.to_thread(elect)

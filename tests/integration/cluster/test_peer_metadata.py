@@ -20,6 +20,7 @@ from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, Fin
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.integration.cluster.peer_cluster import peer_cluster
 
+TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
 
@@ -87,6 +88,38 @@ async def test_a_broker_that_is_gone_leads_nothing_and_its_replicas_are_offline(
             assert gone in partition.replica_nodes
 
 
+async def test_each_broker_tells_the_settings_of_topics_that_it_has_no_replica_of(tmp_path: Path) -> None:
+    """The creation of a topic notifies nobody of its settings, and neither does that of its successor."""
+    async with peer_cluster(tmp_path) as cluster:
+
+        async def told() -> list[str | None]:
+            resource = DescribeConfigsResource(
+                resource_type=TOPIC_RESOURCE, resource_name="t", configuration_keys=["retention.ms"]
+            )
+            request = DescribeConfigsRequest(resources=[resource])
+            return [
+                (await cluster.ask(broker, request, DescribeConfigsResponse)).results[0].configs[0].value
+                for broker in cluster.brokers.values()
+            ]
+
+        async def create(retention_ms: str) -> None:
+            await cluster.create_topic("t", 1, 1, retention_ms=retention_ms)
+            for broker in cluster.brokers.values():
+                cache = broker.services.metadata_cache
+                await cluster.wait_until(lambda cache=cache: "t" in cache)  # type: ignore[misc]
+
+        await create("12345")
+        assert ["12345"] * 3 == await told()
+
+        deletion = DeleteTopicsRequest(topic_names=["t"], timeout_ms=30_000)
+        await cluster.ask(cluster.controller, deletion, DeleteTopicsResponse, version=5)
+        for broker in cluster.brokers.values():
+            cache = broker.services.metadata_cache
+            await cluster.wait_until(lambda cache=cache: "t" not in cache)  # type: ignore[misc]
+        await create("54321")
+        assert ["54321"] * 3 == await told()
+
+
 async def test_settings_of_another_broker_are_that_brokers_to_tell(tmp_path: Path) -> None:
     async with peer_cluster(tmp_path, count=2) as cluster:
         for asked, code in (("0", 0), ("1", ErrorCode.INVALID_REQUEST), ("", 0)):
@@ -125,7 +158,7 @@ async def test_clients_find_the_controller_from_any_broker(tmp_path: Path) -> No
             from confluent_kafka.admin import NewTopic
 
             confluent = AdminClient({"bootstrap.servers": bootstrap})
-            confluent.create_topics([NewTopic("c", 3, 3)])["c"].result(timeout=20)
+            confluent.create_topics([NewTopic("c", 3, 3)])["c"].result(timeout=60)
             python = KafkaAdminClient(bootstrap_servers=bootstrap)
             try:
                 python.delete_topics(["c"])

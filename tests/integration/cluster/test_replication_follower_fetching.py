@@ -105,7 +105,7 @@ async def following(leader: BrokerServer, directory: Path) -> AsyncIterator[Foll
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
 

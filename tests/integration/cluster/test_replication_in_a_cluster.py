@@ -44,7 +44,7 @@ def bytes_of(partition: Partition) -> bytes:
 
 async def produce(cluster: PeerCluster, *values: bytes, name: TopicPartition = NAME, acks: int = -1) -> None:
     """Append a batch and return once it is acknowledged, whoever leads."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             partition = PartitionProduceData(index=name.partition, records=bytes(batch(*values)))
             topic = TopicProduceData(name=name.topic, partition_data=[partition])

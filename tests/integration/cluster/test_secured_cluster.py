@@ -32,12 +32,12 @@ WAYS = [
 
 def write_with_every_client(cluster: Cluster | ProcessCluster, topic: str) -> None:
     with Producer.from_config(cluster.client_config("alice")) as producer:
-        producer.send(topic, value=b"own", partition=0).result(20)
+        producer.send(topic, value=b"own", partition=0).result(60)
     rdkafka = confluent_kafka.Producer(dict(cluster.client_config("alice", "confluent-kafka")))
     rdkafka.produce(topic, b"rdkafka", partition=0)
     assert 0 == rdkafka.flush(20)
     python = kafka.KafkaProducer(**cluster.client_config("alice", "kafka-python"))
-    python.send(topic, b"python", partition=0).get(20)
+    python.send(topic, b"python", partition=0).get(60)
     python.close()
 
     async def write() -> None:
@@ -86,12 +86,12 @@ def test_users_need_acls_and_right_passwords(secured: Cluster) -> None:
         admin.create_topics([NewTopic("t", 1, 1)])
         admin.create_acls([allowed])
     with Producer.from_config(secured.client_config("alice")) as producer:
-        producer.send("t", value=b"x").result(20)
+        producer.send("t", value=b"x").result(60)
     with (
         Producer.from_config(secured.client_config("bob")) as producer,
         pytest.raises(BrokerResponseError, match="TOPIC_AUTHORIZATION_FAILED"),
     ):
-        producer.send("t", value=b"x").result(20)
+        producer.send("t", value=b"x").result(60)
     with pytest.raises(ValueError, match="there is no user 'carol', only admin, alice, bob, kalda-broker"):
         secured.client_config("carol")
 

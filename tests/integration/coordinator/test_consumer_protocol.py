@@ -231,7 +231,7 @@ def test_a_live_group_changes_its_protocol_and_back(
 
 
 def test_a_group_survives_its_coordinator() -> None:
-    settings = {**SETTINGS, "zookeeper.session.timeout.ms": "1500"}
+    settings = {**SETTINGS, "zookeeper.session.timeout.ms": "4000"}
     with (
         Cluster(brokers=3, settings=settings) as cluster,
         contextlib.closing(Group(cluster.bootstrap, "survivors")) as group,

@@ -102,7 +102,7 @@ def owner(cluster: ProcessCluster, broker_id: int) -> int | None:
 
     async def look() -> int | None:
         zookeeper = await EnsembleClient.connect(
-            cluster.zookeeper, session_timeout_ms=10_000, connection_timeout_ms=10_000
+            cluster.zookeeper, session_timeout_ms=10_000, connection_timeout_ms=30_000
         )
         stat = await zookeeper.exists(f"/brokers/ids/{broker_id}")
         await zookeeper.close()

@@ -55,6 +55,9 @@ def new_topic(cluster: Cluster, replicas: int = 1, **config: str) -> str:
             [kalda.NewTopic(name, partitions=1, replication_factor=replicas, config=settings)]
         )
     cluster.wait_in_sync(name, TIMEOUT_S)
+    # A broker may not have heard of it yet, and answers that it does not exist.
+    caches = [cluster.server(broker_id).services.metadata_cache for broker_id in cluster.running]
+    cluster.wait_until(lambda: all(name in cache for cache in caches), TIMEOUT_S)
     return name
 
 

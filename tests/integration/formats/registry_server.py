@@ -1,10 +1,12 @@
 """A small schema registry that speaks Confluent's REST API, for tests."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
 
 Reference = dict[str, str | int]
 
@@ -24,6 +26,11 @@ class RegistryServer:
         self.schemas: dict[int, dict[str, object]] = {}
         self.subjects: dict[str, list[int]] = {}
         self.incompatible: set[str] = set()
+        self.levels: dict[str, str] = {}
+        self.modes: dict[str, str] = {}
+        self.answers = threading.Event()
+        """Requests wait while it is not set."""
+        self.answers.set()
 
     def register(
         self, subject: str, text: str, kind: str = "AVRO", references: list[Reference] | None = None
@@ -46,6 +53,8 @@ class RegistryServer:
     def answer(self, method: str, path: str, body: bytes, authorization: str | None) -> tuple[int, object]:
         """Return the status and the document for a request."""
         self.requests += 1
+        path = path.partition("?")[0]
+        self.answers.wait()
         if self.fail_next:
             self.fail_next -= 1
             return 503, {"error_code": 50300, "message": "no leader"}
@@ -53,13 +62,30 @@ class RegistryServer:
             return 404, "default backend - 404"
         if self.credentials and authorization not in self.credentials:
             return 401, {"error_code": 401, "message": "Unauthorized"}
-        match method, path.strip("/").split("/"):
+        match method, [unquote(each) for each in path.strip("/").split("/")]:
             case "GET", ["schemas", "ids", number]:
                 found = self.schemas.get(int(number))
                 return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
+            case "GET", ["schemas", "ids", number, "versions"]:
+                return 200, [
+                    {"subject": subject, "version": ids.index(int(number)) + 1}
+                    for subject, ids in self.subjects.items()
+                    if int(number) in ids
+                ]
+            case "GET", ["subjects"]:
+                return 200, list(self.subjects)
+            case "GET", ["subjects", subject, "versions"]:
+                return 200, list(range(1, len(self.subjects.get(subject, ())) + 1))
+            case "DELETE", ["subjects", subject]:
+                return 200, list(range(1, len(self.subjects.pop(subject)) + 1))
+            case method, ["config" | "mode" as kind, *names]:
+                return self._setting(method, kind, names, body)
+            case "POST", ["compatibility", "subjects", subject, "versions", *_]:
+                messages = ["{errorType:'TYPE_MISMATCH'}"] if subject in self.incompatible else []
+                return 200, {"is_compatible": not messages, "messages": messages}
             case "GET", ["subjects", subject, "versions", version]:
                 versions = self.subjects.get(subject)
-                if not versions:
+                if not versions or (version != "latest" and int(version) > len(versions)):
                     return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
                 index = len(versions) if version == "latest" else int(version)
                 number_found = versions[index - 1]
@@ -69,15 +95,52 @@ class RegistryServer:
                 document = json.loads(body)
                 if subject in self.incompatible:
                     return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
-                return 200, {
-                    "id": self.register(subject, document["schema"], document.get("schemaType", "AVRO"))
-                }
+                if "id" in document:
+                    return self._import(subject, document)
+                references = document.get("references")
+                kind = document.get("schemaType", "AVRO")
+                return 200, {"id": self.register(subject, document["schema"], kind, references)}
+            case "POST", ["subjects", subject]:
+                wanted = {name: each for name, each in json.loads(body).items() if each}
+                for index, number_found in enumerate(self.subjects.get(subject, []), 1):
+                    if self.schemas[number_found] == wanted:
+                        return 200, {"subject": subject, "version": index, "id": number_found} | wanted
+                return 404, {"error_code": 40403, "message": "Schema not found"}
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def _setting(self, method: str, kind: str, names: list[str], body: bytes) -> tuple[int, object]:
+        """Answer for a level or a mode of a subject; of all subjects where it names none."""
+        values, field = (self.levels, "compatibilityLevel") if kind == "config" else (self.modes, "mode")
+        name = names[0] if names else ""
+        if method == "PUT":
+            document = json.loads(body)
+            values[name] = document.get("compatibility", document.get("mode"))
+            return 200, document
+        if name not in values and name:
+            return 404, {"error_code": 40408, "message": f"Subject '{name}' has no {kind}"}
+        value = values.get(name, "BACKWARD" if kind == "config" else "READWRITE")
+        if method == "DELETE":
+            del values[name]
+        return 200, {field: value}
+
+    def _import(self, subject: str, document: dict[str, object]) -> tuple[int, object]:
+        if self.modes.get(subject) != "IMPORT":
+            return 422, {"error_code": 42205, "message": f"Subject {subject} is not in import mode"}
+        number, version = document.pop("id"), document.pop("version")
+        assert isinstance(number, int)
+        for reference in document.get("references") or ():  # type: ignore[attr-defined]
+            if len(self.subjects.get(reference["subject"], ())) < reference["version"]:
+                return 422, {"error_code": 42201, "message": "No schema reference found"}
+        self.schemas[number] = document
+        versions = self.subjects.setdefault(subject, [])
+        assert len(versions) + 1 == version, f"version {version} comes too early"
+        versions.append(number)
+        return 200, {"id": number}
 
 
 @contextmanager
-def registry_server() -> Iterator[RegistryServer]:
-    """Run a registry on a free port of the loopback address."""
+def registry_server(tls: ssl.SSLContext | None = None) -> Iterator[RegistryServer]:
+    """Run a registry on a free port of the loopback address, over TLS if it is given."""
     state = RegistryServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,19 +158,22 @@ def registry_server() -> Iterator[RegistryServer]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = respond
+        do_GET = do_POST = do_PUT = do_DELETE = respond
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
+    state.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="registry")
     thread.start()
     try:
         yield state
     finally:
+        state.answers.set()
         server.shutdown()
         server.server_close()
         thread.join()

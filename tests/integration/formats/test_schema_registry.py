@@ -337,3 +337,54 @@ def test_debezium_events_may_be_avro(server: RegistryServer) -> None:
     ]
     assert expected == decoded.columns.to_pylist()
     assert [(3, "BadFraming")] == [(failure.row, failure.error_class) for failure in decoded.errors]
+
+
+def test_json_has_the_columns_of_its_subject(server: RegistryServer) -> None:
+    """A value of another version, of another kind, without framing: one row each."""
+    text = '{"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}'
+    number = server.register("json-value", text, "JSON")
+    other = server.register("json-value", text.replace("note", "old"), "JSON")
+    avro = server.register("avro-value", '"string"')
+    options = {"registry.url": server.url, "schema.id": str(number)}
+    head = b"\0" + number.to_bytes(4, "big")
+    values = binary(
+        [
+            head + b'{"id": 1, "note": "x"}',
+            b"\0" + other.to_bytes(4, "big") + b'{"id": 2, "old": "y"}',
+            b"\0" + avro.to_bytes(4, "big") + b"\x00",
+            b'{"id": 1}',
+            None,
+        ]
+    )
+
+    decoder = open_decoder(FormatSpec("json-sr", options=options))
+    columns = decoder.schema()
+    decoded = decoder.decode(values)
+    rows = pa.array([{"id": 1, "note": "x"}, None], decoded.columns.type)
+    encoded = open_encoder(FormatSpec("json-sr", options=options), columns or pa.schema([])).encode(rows)
+
+    assert ["id", "note"] == ([] if columns is None else columns.names)
+    assert [{"id": 1, "note": "x"}, {"id": 2, "note": None}, None, None, None] == decoded.columns.to_pylist()
+    assert [(2, "UnknownSchema"), (3, "BadFraming")] == [(e.row, e.error_class) for e in decoded.errors]
+    assert [head + b'{"id":1,"note":"x"}', None] == encoded.to_pylist()
+
+
+def test_protobuf_has_the_columns_of_its_subject(server: RegistryServer) -> None:
+    common = server.register("common", 'syntax = "proto3"; message M { int64 cents = 1; }', "PROTOBUF")
+    text = 'syntax = "proto3"; import "m.proto"; message P { M money = 1; }'
+    number = server.register(
+        "prices-value", text, "PROTOBUF", [{"name": "m.proto", "subject": "common", "version": 1}]
+    )
+    options = {"registry.url": server.url, "schema.id": str(number)}
+    row = {"money": {"cents": 5}}
+
+    decoder = open_decoder(
+        FormatSpec("protobuf-sr", options={"registry.url": server.url, "subject": "prices-value"})
+    )
+    columns = decoder.schema()
+    assert columns is not None
+    kind = pa.struct(list(columns))
+    encoded = open_encoder(FormatSpec("protobuf-sr", options=options), columns).encode(pa.array([row], kind))
+
+    assert common != number
+    assert [row] == decoder.decode(encoded).columns.to_pylist()

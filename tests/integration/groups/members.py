@@ -13,9 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests import forked_commands
+
 SCRIPT = Path(__file__).with_name("member_process.py")
 SESSION_MS = 2000
-WAIT_SECONDS = 40.0
+WAIT_SECONDS = 60.0
 """Until something is taken for not happening; loaded machines are slow."""
 
 
@@ -38,7 +40,7 @@ class Member:
         self.history: list[list[int]] = []
         self.records: list[tuple[int, int, str]] = []
         self.refused: list[str] = []
-        self._process = subprocess.Popen(
+        self._process = forked_commands.Popen(
             [*options.get("command", [sys.executable, str(SCRIPT)]), json.dumps(options)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -100,7 +102,7 @@ class Member:
             self._process.kill()
             self._process.wait()
         for reader in self._readers:
-            reader.join(10)
+            reader.join(60)
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()

@@ -81,7 +81,7 @@ def committed_patiently(consumer: Consumer) -> list[tuple[int, str | None]]:
 
     def is_found() -> bool:
         try:
-            partitions = consumer.committed([TopicPartition("t", n) for n in range(6)], timeout=5)
+            partitions = consumer.committed([TopicPartition("t", n) for n in range(6)], timeout=60)
         except KafkaException:
             return False
         found[:] = [(each.offset, each.metadata) for each in partitions]

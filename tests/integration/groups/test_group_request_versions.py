@@ -49,7 +49,7 @@ from kalda.protocol.schema import Message
 M = TypeVar("M", bound=Message)
 MakeTopic = Callable[..., str]
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 
 
 class Peer:

@@ -90,7 +90,7 @@ def test_static_members_come_back_without_a_rebalance(
 ) -> None:
     """A restart within the session changes nothing for the others (KIP-345)."""
     topic = make_topic(three_brokers, values=0)
-    with Group(three_brokers, topic, 6, client=client, session_ms=15_000) as group:
+    with Group(three_brokers, topic, 6, client=client, session_ms=30_000) as group:
         first = group.join(instance="first")[0]
         second = group.join(instance="second")[0]
         group.wait_balanced()
@@ -105,7 +105,7 @@ def test_static_members_come_back_without_a_rebalance(
 
 def test_an_instance_that_is_there_twice_fences_the_older(three_brokers: str, make_topic: MakeTopic) -> None:
     topic = make_topic(three_brokers, values=0)
-    with Group(three_brokers, topic, 6, client="confluent", session_ms=15_000) as group:
+    with Group(three_brokers, topic, 6, client="confluent", session_ms=30_000) as group:
         older = group.join(instance="same")[0]
         group.wait_balanced()
         group.take_out(older)

@@ -59,7 +59,7 @@ def test_an_id_opens_no_topic_of_another_namespace(cluster: Cluster) -> None:
         create(one, "secret")
         create(other, "mine")
         with Producer(bootstrap_servers=one.bootstrap) as producer:
-            producer.send("secret", value=b"secret").result(20)
+            producer.send("secret", value=b"secret").result(60)
         with Admin(bootstrap_servers=one.bootstrap) as admin:
             topic_id = admin.list_topics()["secret"].topic_id
             assert topic_id is not None
@@ -237,11 +237,11 @@ def test_faults_of_a_namespace_are_its_own(cluster: Cluster) -> None:
         for space in (one, other):
             create(space, "orders", "bills")
             with Producer(bootstrap_servers=space.bootstrap) as producer:
-                producer.send("bills", value=b"x").result(20)
+                producer.send("bills", value=b"x").result(60)
                 if space is one:
                     with pytest.raises(BrokerResponseError, match="INVALID_RECORD"):
-                        producer.send("orders", value=b"x").result(20)
-                producer.send("orders", value=b"x").result(20)
+                        producer.send("orders", value=b"x").result(60)
+                producer.send("orders", value=b"x").result(60)
     with pytest.raises(FaultError, match=r"broker:kill@0: a namespace has faults of requests only"):
         cluster.namespace(faults="broker:kill@0")
     assert [] == list(cluster.server(0).namespaces.names)

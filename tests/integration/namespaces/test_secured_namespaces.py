@@ -52,7 +52,7 @@ def two(
 
 def write(space: Namespace, user: str) -> None:
     with Producer.from_config(space.client_config(user)) as producer:
-        producer.send("t", value=b"x").result(20)
+        producer.send("t", value=b"x").result(60)
 
 
 @pytest.mark.parametrize(

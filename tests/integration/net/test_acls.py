@@ -1,7 +1,6 @@
 """ACLs on a broker: each API by a client without, with exactly the needed, and with a denied permission."""
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
@@ -31,7 +30,8 @@ from kalda.protocol.schema import Message, Struct
 from kalda.security.acl.model import CLUSTER_NAME
 from kalda.security.sasl.plain import PlainClient
 from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
+from tests import forked_commands
 from tests.integration.net.test_sasl import PLAIN, properties
 
 ALICE = "User:alice"
@@ -350,6 +350,8 @@ ROWS: list[tuple[ApiKey, Sequence[Need], Callable[[], Message]]] = [
             ],
         ),
     ),
+    (K.DESCRIBE_EVENTS, [(CLUSTER, Op.DESCRIBE_CONFIGS)], lambda: message(K.DESCRIBE_EVENTS)),
+    (K.DESCRIBE_PROCESS, [(CLUSTER, Op.DESCRIBE)], lambda: message(K.DESCRIBE_PROCESS)),
     (K.DESCRIBE_LOG_DIRS, [(CLUSTER, Op.DESCRIBE)], lambda: message(K.DESCRIBE_LOG_DIRS, topics=None)),
     (
         K.CREATE_PARTITIONS,
@@ -427,6 +429,76 @@ ROWS: list[tuple[ApiKey, Sequence[Need], Callable[[], Message]]] = [
         lambda: message(K.CONSUMER_GROUP_DESCRIBE, group_ids=["g"]),
     ),
     (
+        K.SHARE_GROUP_HEARTBEAT,
+        [(GROUP, Op.READ), (TOPIC, Op.DESCRIBE)],
+        lambda: message(
+            K.SHARE_GROUP_HEARTBEAT,
+            group_id="g",
+            member_id="m",
+            member_epoch=5,
+            subscribed_topic_names=["t"],
+        ),
+    ),
+    (
+        K.SHARE_GROUP_DESCRIBE,
+        [(GROUP, Op.DESCRIBE)],
+        lambda: message(K.SHARE_GROUP_DESCRIBE, group_ids=["g"]),
+    ),
+    *(
+        (key, [(GROUP, Op.READ)], partial(message, key, group_id="g", member_id="m", share_session_epoch=5))
+        for key in (K.SHARE_FETCH, K.SHARE_ACKNOWLEDGE)
+    ),
+    (
+        K.DESCRIBE_SHARE_GROUP_OFFSETS,
+        [(GROUP, Op.DESCRIBE), (TOPIC, Op.DESCRIBE)],
+        lambda: message(
+            K.DESCRIBE_SHARE_GROUP_OFFSETS,
+            groups=[
+                struct(
+                    K.DESCRIBE_SHARE_GROUP_OFFSETS,
+                    "RequestGroup",
+                    group_id="g",
+                    topics=[
+                        struct(K.DESCRIBE_SHARE_GROUP_OFFSETS, "RequestTopic", topic_name="t", partitions=[0])
+                    ],
+                )
+            ],
+        ),
+    ),
+    *(
+        (
+            key,
+            [(GROUP, operation), (TOPIC, Op.READ)],
+            lambda key=key, fields=fields: message(
+                key, group_id="g", topics=[struct(key, "RequestTopic", topic_name="t", **fields(key))]
+            ),
+        )
+        for key, operation, fields in (
+            (
+                K.ALTER_SHARE_GROUP_OFFSETS,
+                Op.READ,
+                lambda key: {"partitions": [struct(key, "RequestPartition")]},
+            ),
+            (K.DELETE_SHARE_GROUP_OFFSETS, Op.DELETE, lambda _: {}),
+        )
+    ),
+    *(
+        (
+            key,
+            [(CLUSTER, Op.CLUSTER_ACTION)],
+            lambda key=key, topic=topic: message(
+                key, group_id="g", topics=[struct(key, topic, partitions=[struct(key, "PartitionData")])]
+            ),
+        )
+        for key, topic in (
+            (K.INITIALIZE_SHARE_GROUP_STATE, "InitializeStateData"),
+            (K.READ_SHARE_GROUP_STATE, "ReadStateData"),
+            (K.WRITE_SHARE_GROUP_STATE, "WriteStateData"),
+            (K.DELETE_SHARE_GROUP_STATE, "DeleteStateData"),
+            (K.READ_SHARE_GROUP_STATE_SUMMARY, "ReadStateSummaryData"),
+        )
+    ),
+    (
         K.DESCRIBE_TOPIC_PARTITIONS,
         [(TOPIC, Op.DESCRIBE)],
         lambda: message(
@@ -473,7 +545,15 @@ def as_alice(broker: KaldaProcess, use: Callable[[PeerConnection], Coroutine[Any
     return asyncio.run(run())
 
 
-_WITH_NAMES = {K.OFFSET_COMMIT: 9, K.OFFSET_FETCH: 9, K.TXN_OFFSET_COMMIT: 5}
+_VERSIONS = {
+    K.OFFSET_COMMIT: 9,
+    K.OFFSET_FETCH: 9,
+    K.TXN_OFFSET_COMMIT: 5,
+    K.DESCRIBE_EVENTS: 0,
+    K.DESCRIBE_PROCESS: 0,
+}
+"""Those with names of topics, whose ids only those who may describe them know, and those of Kalda's own APIs,
+which are offered to its clients alone."""
 
 
 def asked(broker: KaldaProcess, make: Callable[[], Message]) -> set[int]:
@@ -481,8 +561,7 @@ def asked(broker: KaldaProcess, make: Callable[[], Message]) -> set[int]:
 
     async def ask(connection: PeerConnection) -> set[int]:
         request = make()
-        # Names of topics, whose ids only those who may describe them know.
-        version = _WITH_NAMES.get(request.SCHEMA.api_key or K.METADATA)
+        version = _VERSIONS.get(request.SCHEMA.api_key or K.METADATA)
         return error_codes(await connection.request(request, timeout_seconds=10, version=version))
 
     return as_alice(broker, ask)
@@ -527,7 +606,7 @@ def test_clients_see_and_use_only_what_they_may(broker: KaldaProcess, admin: Adm
     alice = properties(broker.bootstrap, user="alice")
     denied = pytest.raises(BrokerResponseError, match="TOPIC_AUTHORIZATION_FAILED")
     with Producer.from_config(alice) as producer, denied:
-        producer.send("t", value=b"x", partition=0).result(10)
+        producer.send("t", value=b"x", partition=0).result(60)
     admin.create_acls([binding((TOPIC, Op.WRITE)), binding((TOPIC, Op.READ))])
     with Admin.from_config(alice) as client:
         assert ["t"] == list(client.list_topics())
@@ -538,9 +617,9 @@ def test_clients_see_and_use_only_what_they_may(broker: KaldaProcess, admin: Adm
             frozenset() == client.describe_cluster(include_authorized_operations=True).authorized_operations
         )
     with Producer.from_config(alice) as producer:
-        producer.send("t", value=b"allowed", partition=0).result(10)
+        producer.send("t", value=b"allowed", partition=0).result(60)
         with pytest.raises(BrokerResponseError, match="TOPIC_AUTHORIZATION_FAILED"):
-            producer.send("hidden", value=b"x", partition=0).result(10)
+            producer.send("hidden", value=b"x", partition=0).result(60)
     with Consumer.from_config({**alice, "auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         assert [b"allowed"] == [record.value for record in consumer.poll(timeout_s=10)]
@@ -577,7 +656,7 @@ def test_an_expression_does_not_show_hidden_topics(broker: KaldaProcess, admin: 
             epoch = answer.member_epoch
             await asyncio.sleep(0.05)
 
-    assert {topic_id} == as_alice(broker, lambda connection: asyncio.wait_for(join(connection), 20))
+    assert {topic_id} == as_alice(broker, lambda connection: asyncio.wait_for(join(connection), 60))
 
 
 def test_acls_outlive_a_restart_and_the_tool_manages_them(tmp_path: Path) -> None:
@@ -588,14 +667,14 @@ def test_acls_outlive_a_restart_and_the_tool_manages_them(tmp_path: Path) -> Non
         def run(*arguments: str) -> str:
             config = properties(process.bootstrap, user="admin")
             file.write_text("\n".join(f"{name}={value}" for name, value in config.items()))
-            done = subprocess.run(
+            done = forked_commands.run(
                 [sys.executable, "-m", "kalda", "acls", *arguments, "--command-config", str(file)],
                 capture_output=True,
                 text=True,
                 check=True,
                 timeout=60,
             )
-            return done.stdout
+            return str(done.stdout)
 
         prefixed = ("--topic", "ord", "--resource-pattern-type", "prefixed")
         run("add", "--producer", *prefixed, "--allow-principal", ALICE)

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from kalda import Admin
 from kalda.runtime.system.bound_socket import bound_socket
 from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
 
 pytestmark = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this host has no IPv6")
 

@@ -23,7 +23,7 @@ from kalda.protocol.messages.incremental_alter_configs import (
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kalda.security.tls.authority import CertificateAuthority
 from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
 from tests.integration.admin.test_admin_wire_versions import Wire
 from tests.integration.cluster.peer_cluster import peer_cluster
 
@@ -78,18 +78,18 @@ def test_a_listener_is_added_and_removed(broker: KaldaProcess) -> None:
     own = f"PLAINTEXT://{broker.bootstrap}"
     (port,) = free_ports(1)
     with Producer(bootstrap_servers=broker.bootstrap) as producer:
-        producer.send("t", value=b"1").result(20)
+        producer.send("t", value=b"1").result(60)
         alter(broker, listeners=f"{own},EXTRA://127.0.0.1:{port}", listener__security__protocol__map=MAP)
         wait_until(lambda: is_open(port) and advertised(port) == {port})
         own_port = int(broker.bootstrap.rpartition(":")[2])
         assert {own_port} == advertised(own_port)
         with Producer(bootstrap_servers=f"127.0.0.1:{port}") as other:
-            other.send("t", value=b"2").result(20)
+            other.send("t", value=b"2").result(60)
         with closing(socket.create_connection(("127.0.0.1", port), 20)) as idle:
             alter(broker, listeners=None)
             assert b"" == idle.recv(1)
         assert not is_open(port)
-        assert 2 == producer.send("t", value=b"3").result(20).offset
+        assert 2 == producer.send("t", value=b"3").result(60).offset
     assert "an unexpected error" not in broker.log()
 
 
@@ -172,11 +172,11 @@ def test_a_listener_with_tls_and_logins_is_added(broker: KaldaProcess, tmp_path:
         "ssl.truststore.location": str(tmp_path / "ca.pem"),
     }
     with Producer.from_config(client) as producer:
-        producer.send("t", value=b"1").result(20)
+        producer.send("t", value=b"1").result(60)
     broker.stop()
     broker.start()
     with Producer.from_config(client) as producer:
-        producer.send("t", value=b"2").result(20)
+        producer.send("t", value=b"2").result(60)
     decoder = json.JSONDecoder()
     events = [
         decoder.raw_decode(line, line.index("{"))[0]

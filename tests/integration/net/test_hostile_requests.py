@@ -28,7 +28,7 @@ def kalda(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
         yield process
 
 
-def connect(kalda: KaldaProcess, timeout_seconds: float = 5.0) -> socket.socket:
+def connect(kalda: KaldaProcess, timeout_seconds: float = 30.0) -> socket.socket:
     host, _, port = kalda.bootstrap.rpartition(":")
     return socket.create_connection((host, int(port)), timeout_seconds)
 

@@ -81,7 +81,7 @@ async def hang_up_on(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def dial(port: int, timeout_seconds: float = 20) -> PeerConnection:
+async def dial(port: int, timeout_seconds: float = 60) -> PeerConnection:
     return await TcpDialer().dial(
         "127.0.0.1",
         port,

@@ -7,7 +7,6 @@ import asyncio
 import json
 import socket
 import struct
-import subprocess
 import sys
 import time
 import urllib.request
@@ -31,7 +30,8 @@ from kalda.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from kalda.protocol.messages.metadata import MetadataRequest
 from kalda.protocol.schema import Message
 from kalda.testing import Cluster, KaldaProcess
-from kalda.testing.process import free_ports
+from kalda.testing.ports import free_ports
+from tests import forked_commands
 
 WINDOW = {"quota.window.num": "2", "controller.quota.window.num": "2"}
 
@@ -44,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
             admin.create_topics([NewTopic("t", 1, 1)])
         with Producer(bootstrap_servers=process.bootstrap) as producer:
             for _ in range(20):
-                producer.send("t", value=b"x" * 10_000).result(20)
+                producer.send("t", value=b"x" * 10_000).result(60)
         yield process
 
 
@@ -190,7 +190,7 @@ class TestBytes:
 def is_throttled(broker: KaldaProcess, metric: str, **labels: str) -> bool:
     """Whether a metric with these labels is above 0."""
     url = f"http://127.0.0.1:{broker.settings['metrics.port']}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=60) as response:
         text = response.read().decode()
     for line in text.splitlines():
         if line.startswith((metric + "{", metric + " ")) and all(
@@ -319,7 +319,7 @@ class TestDescriptions:
         def run(*arguments: str) -> dict[str, Any]:
             command = [sys.executable, "-m", "kalda", "quotas", *arguments]
             options = ["--bootstrap-server", broker.bootstrap, "--json"]
-            done = subprocess.run([*command, *options], capture_output=True, timeout=60, check=True)
+            done = forked_commands.run([*command, *options], capture_output=True, timeout=60, check=True)
             return cast("dict[str, Any]", json.loads(done.stdout))
 
         run("set", "--user", "dora", "--producer-byte-rate", "1e6", "--request-percentage", "20")

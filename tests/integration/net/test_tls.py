@@ -140,7 +140,7 @@ def test_kafka_python_and_aiokafka_write_and_read(
     producer = kafka.KafkaProducer(
         bootstrap_servers=broker.bootstrap, security_protocol="SSL", ssl_context=context
     )
-    producer.send(topic, b"from kafka-python").get(20)
+    producer.send(topic, b"from kafka-python").get(60)
     producer.close()
 
     async def read() -> bytes:
@@ -152,7 +152,7 @@ def test_kafka_python_and_aiokafka_write_and_read(
             auto_offset_reset="earliest",
         )
         async with consumer:
-            value = (await asyncio.wait_for(consumer.getone(), 20)).value
+            value = (await asyncio.wait_for(consumer.getone(), 60)).value
             assert isinstance(value, bytes)
             return value
 
@@ -170,7 +170,7 @@ def test_clients_name_what_is_wrong(broker: KaldaProcess, certificates: Certific
 
 def connect(bootstrap: str) -> socket.socket:
     host, _, port = bootstrap.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def test_a_client_without_tls_fails_at_once(broker: KaldaProcess) -> None:
@@ -247,10 +247,10 @@ def test_a_replaced_certificate_is_served_and_open_connections_go_on(
 ) -> None:
     topic = topic_name("rotated")
     with Producer.from_config(certificates.properties(broker.bootstrap)) as producer:
-        producer.send(topic, value=b"before").result(20)
+        producer.send(topic, value=b"before").result(60)
         new = parse_key_store("PEM", certificates.replace_broker(), None, None).certificates
         deadline = time.monotonic() + 30
         while served_certificate(broker.bootstrap) != new:
             assert time.monotonic() < deadline, "the new certificate is not served"
             time.sleep(0.2)
-        producer.send(topic, value=b"after").result(20)
+        producer.send(topic, value=b"after").result(60)

@@ -23,13 +23,13 @@ from tests.integration.net_client.fake_broker import CLOSE, NEVER, FakeBroker, H
 ALL = MetadataRequest(topics=None)
 
 
-async def connect(broker: FakeBroker, timeout_seconds: float = 5.0) -> BrokerConnection:
+async def connect(broker: FakeBroker, timeout_seconds: float = 30.0) -> BrokerConnection:
     return await BrokerConnection.open(
         broker.host, broker.port, client_id="test", timeout_seconds=timeout_seconds
     )
 
 
-def ask(connection: BrokerConnection, timeout_seconds: float = 5.0) -> "asyncio.Future[Message]":
+def ask(connection: BrokerConnection, timeout_seconds: float = 30.0) -> "asyncio.Future[Message]":
     return connection.send(ALL, 12, timeout_seconds)
 
 
@@ -156,7 +156,7 @@ async def test_silence_fails_all_requests_at_the_first_deadline_and_closes() -> 
             await soon
         with pytest.raises(RequestTimedOutError):
             await late
-        assert asyncio.get_running_loop().time() - began < 5
+        assert asyncio.get_running_loop().time() - began < 30
 
 
 async def test_the_answer_of_a_cancelled_request_is_dropped() -> None:

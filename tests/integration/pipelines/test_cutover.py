@@ -15,6 +15,7 @@ from kalda.pipelines.cutover.journal import Journal, Phase
 from kalda.pipelines.cutover.options import CutoverError, backward, forward
 from kalda.pipelines.mirror.policy import MirrorError, RenameRule
 from kalda.testing import KaldaProcess
+from tests import forked_commands
 from tests.integration.pipelines.cutover_scene import Killed, Scene
 
 EVERYONE = quota_entity({"user": None, "client-id": None})
@@ -197,7 +198,7 @@ def test_a_group_with_members_is_named_and_carried_when_it_has_none(scene: Scene
 
 def kalda(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kalda", "mirror", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = forked_commands.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert code == done.returncode, done.stdout + done.stderr
     return done
 

@@ -221,7 +221,7 @@ def test_commands_list_retry_and_drop(
     name = topic.removesuffix(".dlq")
     written(letters, 1, 0, 3)
     with Producer(bootstrap_servers=servers) as producer:
-        producer.send(topic, b"stray").result(10)
+        producer.send(topic, b"stray").result(60)
 
     def run(*words: str) -> dict[str, object]:
         assert 0 == command(["pipeline", "dlq", *words, str(file), name, "--json"])

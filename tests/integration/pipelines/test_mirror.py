@@ -15,12 +15,13 @@ from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
 from kalda.pipelines.mirror.policy import MirrorError, MirrorNames, NameFilter, RenameRule
 from kalda.testing import KaldaProcess
+from tests.shared_broker import NO_RETENTION
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The target cluster."""
-    with KaldaProcess(tmp_path_factory.mktemp("other") / "data") as process:
+    with KaldaProcess(tmp_path_factory.mktemp("other") / "data", settings=NO_RETENTION) as process:
         yield process.bootstrap
 
 

@@ -15,6 +15,7 @@ from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.common.types import TopicPartition
 from kalda.pipelines.mirror.mirror_maker_records import read_checkpoint
 from kalda.testing import KaldaProcess
+from tests import forked_commands
 
 OLD = {"kalda.as.version": "2.4"}
 
@@ -44,7 +45,7 @@ def flow_file(directory: Path, source: str, target: str, topic: str, *more: str)
 
 def kalda(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kalda", "mirror", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = forked_commands.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert code == done.returncode, done.stderr
     return done
 
@@ -88,7 +89,7 @@ def test_a_flow_runs_shows_its_lag_and_ends_by_sigterm(
     more = ("sync.group.offsets.enabled=true", "emit.checkpoints.interval.seconds=1", f"groups={topic}")
     file = flow_file(tmp_path, bootstrap, other, topic, *more, "tasks.max=3")
     copy = f"{topic}-a.{topic}"
-    process = subprocess.Popen(
+    process = forked_commands.Popen(
         [sys.executable, "-m", "kalda", "mirror", "run", str(file), "--metrics-port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -244,7 +245,7 @@ def test_a_second_process_takes_over_and_the_first_one_ends(
     fill(bootstrap, topic, range(10))
     file = flow_file(tmp_path, bootstrap, other, topic)
     command = [sys.executable, "-m", "kalda", "mirror", "run", str(file)]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = forked_commands.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         while partition_status(file, topic)["copied"] != 10:
             time.sleep(0.1)

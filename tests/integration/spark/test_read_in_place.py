@@ -138,7 +138,7 @@ def bytes_out(cluster: Cluster, topic: str) -> int:
     return 0 if found is None else int(float(found[1]))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not become true"

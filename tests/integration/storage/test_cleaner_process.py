@@ -23,7 +23,7 @@ from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_manager import LogManager
 
 CONFIG = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_bytes=100_000)
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 def make_job(directory: Path, *, bytes_per_second: float = 0.0) -> CleaningJob:

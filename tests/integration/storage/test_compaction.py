@@ -19,7 +19,7 @@ from kalda.storage.checkpoints import parse_offset_checkpoint
 from kalda.testing import KaldaProcess
 
 KEYS = 50
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def create(bootstrap: str, topic: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"cleanup.policy": "compact", "segment.bytes": "20000", "min.cleanable.dirty.ratio": "0.01"}
     new = NewTopic(topic, 1, 1, config={**settings, **config})
-    admin.create_topics([new])[topic].result(10)
+    admin.create_topics([new])[topic].result(60)
 
 
 def produce(bootstrap: str, topic: str, numbers: range) -> None:
@@ -49,7 +49,7 @@ def consume(bootstrap: str, topic: str) -> dict[bytes, list[bytes]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
     try:
         partition = TopicPartition(topic, 0, 0)
-        _, end = consumer.get_watermark_offsets(partition, timeout=10)
+        _, end = consumer.get_watermark_offsets(partition, timeout=60)
         consumer.assign([partition])
         found: dict[bytes, list[bytes]] = {}
         deadline = time.monotonic() + WAIT_SECONDS
@@ -115,9 +115,9 @@ def test_settings_change_while_the_broker_runs(kalda: KaldaProcess, tmp_path: Pa
     def change(kind: ResourceType, name: str, setting: str, value: str) -> None:
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(kind, name, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
-    broker_id = next(iter(admin.list_topics(timeout=10).brokers))
+    broker_id = next(iter(admin.list_topics(timeout=60).brokers))
     change(ResourceType.BROKER, str(broker_id), "log.cleaner.threads", "1")
     change(ResourceType.TOPIC, "late", "cleanup.policy", "compact")
     assert 0 == clean_offset(tmp_path / "data", "late")

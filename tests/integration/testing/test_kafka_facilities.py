@@ -30,22 +30,22 @@ def test_records_are_those_of_all_partitions_in_order(kafka: KafkaCluster) -> No
     topic = kafka.topic(partitions=2)
     producer = kafka.producer()
     for number in range(4):
-        producer.send(topic, b"%d" % number, partition=1 - number % 2).result(20)
+        producer.send(topic, b"%d" % number, partition=1 - number % 2).result(60)
 
     assert [b"1", b"3", b"0", b"2"] == [record.value for record in kafka.records(topic)]
-    producer.send(topic, b"4", partition=0).result(20)
+    producer.send(topic, b"4", partition=0).result(60)
     assert [b"1", b"3", b"4", b"0", b"2"] == [record.value for record in kafka.records(topic)]
 
 
 def test_records_of_a_topic_that_was_created_again_are_the_new_ones(kafka: KafkaCluster) -> None:
     topic = kafka.topic("orders")
-    kafka.producer().send(topic, b"old").result(20)
+    kafka.producer().send(topic, b"old").result(60)
     assert [b"old"] == [record.value for record in kafka.records(topic)]
     admin = kafka.admin()
     admin.delete_topics([topic])
     kafka.wait_until(lambda: topic not in admin.list_topics())
     kafka.topic("orders")
-    kafka.producer().send(topic, b"new").result(20)
+    kafka.producer().send(topic, b"new").result(60)
 
     assert [b"new"] == [record.value for record in kafka.records(topic)]
 
@@ -55,7 +55,7 @@ def test_an_expected_record_is_waited_for_also_where_its_topic_does_not_exist_ye
 ) -> None:
     """An application creates its output topic when it starts."""
     sender = threading.Timer(
-        0.05, lambda: kafka.producer().send("later", b'{"due": 12}', b"alice").result(20)
+        0.05, lambda: kafka.producer().send("later", b'{"due": 12}', b"alice").result(60)
     )
     sender.start()
 
@@ -78,7 +78,7 @@ def test_uncommitted_records_count_only_where_asked_for(kafka: KafkaCluster) -> 
     producer = kafka.producer(transactional_id="billing")
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send(topic, b"open").result(20)
+    producer.send(topic, b"open").result(60)
 
     kafka.assert_produced(topic, value="open", uncommitted=True)
     assert [] == kafka.records(topic)
@@ -143,7 +143,7 @@ def test_the_report_of_a_failed_test_shows_what_the_brokers_hold(kafka: KafkaClu
     producer.init_transactions()
     producer.begin_transaction()
     for number in range(7):
-        producer.send(topic, b"%d" % number, b"alice").result(20)
+        producer.send(topic, b"%d" % number, b"alice").result(60)
     consumer = kafka.consumer(topic, group_id="readers", isolation_level="read_uncommitted")
     next(consumer)
     consumer.commit()
@@ -175,7 +175,7 @@ def test_clients_of_a_test_are_closed_with_it_though_their_broker_is_gone() -> N
     with KafkaCluster(brokers=1) as kafka:
         producer: Producer[bytes | None, bytes | None] = kafka.producer(delivery_timeout_ms=600_000)
         topic = kafka.topic()
-        producer.send(topic, b"1").result(20)
+        producer.send(topic, b"1").result(60)
         kafka.kill(0)
         producer.send(topic, b"2")
 

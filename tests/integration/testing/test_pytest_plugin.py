@@ -46,7 +46,7 @@ def test_a_test_has_topics_clients_and_assertions(pytester: pytest.Pytester) -> 
 
         def test_orders(kafka):
             topic = kafka.topic(partitions=3)
-            kafka.producer().send(topic, b"1").result(20)
+            kafka.producer().send(topic, b"1").result(60)
             assert next(kafka.consumer(topic, group_id="g")).value == b"1"
             kafka.assert_produced(topic, value="1")
 
@@ -73,7 +73,7 @@ def test_methods_of_unittest_have_the_fixtures_as_attributes(pytester: pytest.Py
         @pytest.mark.usefixtures("kafka")
         class Orders(unittest.TestCase):
             def test_orders(self):
-                self.kafka.producer().send(self.kafka.topic(), b"1").result(20)
+                self.kafka.producer().send(self.kafka.topic(), b"1").result(60)
 
         @pytest.mark.usefixtures("kafka_cluster")
         class AsynchronousOrders(unittest.IsolatedAsyncioTestCase):
@@ -124,8 +124,8 @@ def test_the_mark_chooses_security_settings_and_release(pytester: pytest.Pyteste
         @pytest.mark.kafka(security="sasl_ssl")
         def test_secured(kafka):
             assert kafka.client_config()["security.protocol"] == "SASL_SSL"
-            kafka.producer().send(kafka.topic(), b"1").result(20)
-            kafka.producer().send("created", b"1").result(20)
+            kafka.producer().send(kafka.topic(), b"1").result(60)
+            kafka.producer().send("created", b"1").result(60)
             assert len(kafka.producer().partitions_for("created")) == 5
 
         @pytest.mark.kafka(as_version="2.8")
@@ -147,8 +147,8 @@ def test_the_mark_plans_faults_that_no_other_test_meets(pytester: pytest.Pyteste
         def test_refused(kafka):
             topic = kafka.topic()
             with pytest.raises(kalda.ClientError, match="MESSAGE_TOO_LARGE"):
-                kafka.producer().send(topic, b"1").result(20)
-            kafka.producer().send(topic, b"2").result(20)
+                kafka.producer().send(topic, b"1").result(60)
+            kafka.producer().send(topic, b"2").result(60)
             assert [b"2"] == [record.value for record in kafka.records(topic)]
 
         @pytest.mark.kafka(brokers=2, faults=["broker:kill@1"])
@@ -156,7 +156,7 @@ def test_the_mark_plans_faults_that_no_other_test_meets(pytester: pytest.Pyteste
             kafka_cluster.wait_until(lambda: kafka_cluster.running == [0])
 
         def test_other(kafka):
-            kafka.producer().send(kafka.topic(), b"1").result(20)
+            kafka.producer().send(kafka.topic(), b"1").result(60)
         """
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=3)
@@ -203,7 +203,7 @@ def test_a_failed_test_shows_its_brokers(pytester: pytest.Pytester) -> None:
 
         def test_fails(kafka, caplog):
             topic = kafka.topic("orders")
-            kafka.producer().send(topic, b"12", key=b"alice").result(20)
+            kafka.producer().send(topic, b"12", key=b"alice").result(60)
             kafka.assert_produced(topic, key="bob", within_s=0)
 
         class Warnings(logging.Handler):
@@ -247,7 +247,7 @@ def test_golden_files_are_beside_the_tests(pytester: pytest.Pytester) -> None:
         test_shop="""
         def test_orders(kafka):
             topic = kafka.topic("orders")
-            kafka.producer().send(topic, b'{"due": 12}', key=b"alice").result(20)
+            kafka.producer().send(topic, b'{"due": 12}', key=b"alice").result(60)
             kafka.snapshot(topic)
         """
     )
@@ -275,7 +275,7 @@ def test_fixtures_of_wider_scopes_use_the_factory(pytester: pytest.Pytester) -> 
                 yield cluster
 
         def test_one(shop):
-            shop.producer().send("orders", b"1").result(20)
+            shop.producer().send("orders", b"1").result(60)
 
         def test_other(shop, brokers):
             shop.assert_produced("orders", value="1")
@@ -343,7 +343,7 @@ def test_a_fixture_of_the_same_name_can_add_to_that_of_the_plug_in(pytester: pyt
             return kafka
 
         def test_orders(kafka):
-            kafka.producer().send("orders", b"1").result(20)
+            kafka.producer().send("orders", b"1").result(60)
         """
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=1)

@@ -1,14 +1,15 @@
-"""Runs `kalda` as a process, as a shell does."""
+"""Runs `kalda` as a process, with the address of a cluster."""
 
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-KALDA = (sys.executable, "-m", "kalda")
+from tests import forked_commands
+
+KALDA = forked_commands.KALDA
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Commands:
     def run(self, *arguments: str | int | Path, stdin: str | None = None) -> Done:
         """Run a command to its end, whatever its exit code."""
         environment = {**os.environ, "KALDA_BOOTSTRAP_SERVER": self.bootstrap}
-        done = subprocess.run(
+        done = forked_commands.run(
             [*KALDA, *map(str, arguments)],
             env=environment,
             input=stdin,

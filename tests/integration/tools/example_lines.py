@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kalda.command.examples import EXAMPLES
+from tests import forked_commands
 from tests.integration.tools.commands import KALDA
 
 
@@ -36,7 +37,7 @@ def run_line(
 ) -> subprocess.CompletedProcess[str]:
     """Run a line in a directory; a file after ``>`` gets its output."""
     words, given, output = words_of(line)
-    done = subprocess.run(
+    done = forked_commands.run(
         [*KALDA, *words, *more],
         cwd=directory,
         env={**os.environ, **environment},

@@ -131,4 +131,4 @@ def test_settings_of_a_group_are_altered_and_described(kalda: Commands) -> None:
         "consumer.assignment.interval.ms": "0",  # as the test cluster has it
         "consumer.heartbeat.interval.ms": "6000",
         "consumer.session.timeout.ms": "45000",
-    } == {each["name"]: each["value"] for each in entity["configs"]}
+    } == {each["name"]: each["value"] for each in entity["configs"] if each["name"].startswith("consumer.")}

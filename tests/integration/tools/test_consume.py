@@ -14,6 +14,7 @@ import pytest
 
 from kalda import Producer, TopicPartition
 from kalda.clients.admin.admin import Admin
+from tests import forked_commands
 from tests.integration.tools.commands import KALDA, Commands
 
 START_MS = 1_700_000_000_000
@@ -117,7 +118,7 @@ def test_following_prints_new_records_until_it_is_interrupted(
     kalda: Commands, topic: str, fill: Callable[[int], None]
 ) -> None:
     fill(4)
-    process = subprocess.Popen(
+    process = forked_commands.Popen(
         [*KALDA, "consume", topic, "--follow", "--max-messages", "3", "--bootstrap-server", kalda.bootstrap],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -127,7 +128,7 @@ def test_following_prints_new_records_until_it_is_interrupted(
         # Written again and again, as the start of the process takes a while.
         with Producer(bootstrap_servers=kalda.bootstrap) as producer:
             while process.poll() is None:
-                producer.send(topic, b"new").result(10)
+                producer.send(topic, b"new").result(60)
                 time.sleep(0.1)
         stdout, stderr = process.communicate(timeout=30)
     finally:
@@ -227,7 +228,7 @@ def test_a_number_of_records_that_is_not_there_is_waited_for_and_reported(
 def test_ctrl_c_ends_following_in_order(kalda: Commands, topic: str, fill: Callable[[int], None]) -> None:
     """It is the usual end of --follow, so it is no failure."""
     fill(1)
-    process = subprocess.Popen(
+    process = forked_commands.Popen(
         [*KALDA, "consume", topic, "--follow", "--from-beginning", "--bootstrap-server", kalda.bootstrap],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -250,10 +251,10 @@ def test_ctrl_c_ends_following_in_order(kalda: Commands, topic: str, fill: Calla
 def test_a_terminal_does_not_execute_what_records_hold(kalda: Commands, topic: str) -> None:
     """Anybody who may produce could otherwise take over the terminal of an operator."""
     with Producer(bootstrap_servers=kalda.bootstrap) as producer:
-        producer.send(topic, b"\x1b[31mred\x07").result(10)
+        producer.send(topic, b"\x1b[31mred\x07").result(60)
     end, other = pty.openpty()
     try:
-        done = subprocess.run(
+        done = forked_commands.run(
             [*KALDA, "consume", topic, "--bootstrap-server", kalda.bootstrap],
             stdin=subprocess.DEVNULL,
             stdout=other,

@@ -24,7 +24,7 @@ def fill(bootstrap: str) -> None:
     """Write two transactions, one of them aborted, and commit the offset of a group."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic("flights", 1, 1)]).values():
-        future.result(10)
+        future.result(60)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "tower"})
     producer.init_transactions(10)
     for is_committed in (False, True):

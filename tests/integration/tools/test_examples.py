@@ -12,7 +12,9 @@ from kalda.cli import app
 from kalda.cli_tools import SECTIONS, TOOLS, load_tool
 from kalda.command.examples import ELSEWHERE, EXAMPLES
 from kalda.testing import KaldaProcess
-from kalda.testing.process import CommandProcess, free_ports_in_a_row
+from kalda.testing.ports import free_ports_in_a_row
+from kalda.testing.process import CommandProcess
+from tests import forked_commands
 from tests.integration.tools.commands import KALDA
 from tests.integration.tools.example_lines import examples_of, run_line, with_addresses, words_of
 
@@ -57,14 +59,33 @@ def test_every_command_is_in_one_section_of_the_list() -> None:
 
 
 def test_the_examples_of_commands_that_need_more_than_a_broker_have_tests_of_their_own() -> None:
-    """Here: servers, `mirror` and `legacy`; those of `pipeline` in `tests/spark`, which need Spark.
+    """Here: servers, `mirror` and `legacy`; those of `mcp` in `test_mcp.py`, those of `http` in
+    `tests/integration/http`, and those of
+    `pipeline` in `tests/spark`, which need Spark; `schemas` needs a registry, as `test_schemas.py` has,
+    `share-groups` a share consumer, as `test_share_groups.py` has, and `nats` a listener of NATS, as
+    `tests/integration/nats` has.
 
-    `migrate` replaces brokers of Apache Kafka, as `tests/compat/test_migrate.py` does.
+    `migrate` replaces brokers of Apache Kafka, as `tests/compat/test_migrate.py` does; `coordination` needs
+    two engines, as `tests/integration/etcd/test_coordination_tool.py` has.
     """
     servers = {"start", "broker", "zookeeper", "testing"}
-    assert {*servers, "migrate", "mirror", "simulate", "legacy", "pipeline"} == set(ELSEWHERE)
+    others = {
+        "http",
+        "migrate",
+        "coordination",
+        "mcp",
+        "mirror",
+        "simulate",
+        "legacy",
+        "pipeline",
+        "schemas",
+        "share-groups",
+        "nats",
+    }
+    assert {*servers, *others} == set(ELSEWHERE)
 
 
+@pytest.mark.timeout(600)  # some two hundred processes, one after another
 def test_the_examples_run(tmp_path: Path) -> None:
     """In their order, which is the life of a topic."""
     settings = {"kalda.faults.api.enable": "true"}
@@ -146,7 +167,7 @@ def _run_mirrors(lines: list[str], directory: Path, policy: str) -> None:
 
 def _stops_when_asked(line: str, directory: Path, target: str, topic: str) -> None:
     """Run an example that runs until SIGTERM, which it gets when `topic` has records in the `target`."""
-    process = subprocess.Popen(
+    process = forked_commands.Popen(
         [*KALDA, *words_of(line)[0]], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:

@@ -10,6 +10,7 @@ import pytest
 from kalda import Producer
 from kalda.clients.legacy import Consumer
 from kalda.testing import KaldaProcess
+from tests import forked_commands
 from tests.integration.tools.commands import KALDA, Commands
 from tests.integration.zookeeper_client import zookeeper_client
 
@@ -196,13 +197,16 @@ def test_consumer_shell_ends_quietly_when_nobody_reads(process: KaldaProcess, tm
     command = [*KALDA, "legacy", "ConsumerShell", "--props", str(properties), "--topic", "pipe"]
 
     with Producer(bootstrap_servers=process.bootstrap) as producer:
-        producer.send("pipe", b"0").result(20)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shell:
+        producer.send("pipe", b"0").result(60)
+        shell: forked_commands.Popen[bytes] = forked_commands.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        with shell:
             assert shell.stdout is not None
             assert b"consumed: 0\n" == shell.stdout.readline()
             shell.stdout.close()
             while shell.poll() is None:
-                producer.send("pipe", b"x").result(20)
+                producer.send("pipe", b"x").result(60)
             assert shell.stderr is not None
             assert b"" == shell.stderr.read()
 

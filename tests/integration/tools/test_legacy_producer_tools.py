@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked_commands
 from tests.integration.tools.commands import KALDA, Commands
 
 
@@ -29,7 +30,7 @@ def test_producer_shell_sends_lines(kalda: Commands, properties: Path) -> None:
 def test_producer_shell_replaces_what_is_no_text(kalda: Commands, properties: Path) -> None:
     """As Java does: one bad line does not end the others."""
     command = [*KALDA, "legacy", "ProducerShell", "--props", str(properties), "--topic", "bytes"]
-    done = subprocess.run(command, input=b"a\xffb\nc", capture_output=True, check=True)
+    done = forked_commands.run(command, input=b"a\xffb\nc", capture_output=True, check=True)
     assert "Sent: a\ufffdb (5 bytes)\nSent: c (1 bytes)\n" == done.stdout.decode()
 
 
@@ -79,7 +80,7 @@ def test_producer_performance_prints_detailed_lines_and_mistakes(kalda: Commands
 def test_producer_performance_ends_on_ctrl_c(kalda: Commands) -> None:
     options = ["--broker-list", kalda.bootstrap, "--topics", "perf", "--messages", "1000000000", "--sync"]
     command = [*KALDA, "legacy", "ProducerPerformance", *options, "--show-detailed-stats"]
-    with subprocess.Popen(
+    with forked_commands.Popen[bytes](
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -90,5 +91,5 @@ def test_producer_performance_ends_on_ctrl_c(kalda: Commands) -> None:
         for _ in range(2):
             process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, failure = process.communicate(timeout=20)
+        _, failure = process.communicate(timeout=60)
     assert (1, b"\n") == (process.returncode, failure)

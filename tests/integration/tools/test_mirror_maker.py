@@ -13,6 +13,7 @@ from kazoo.exceptions import NoNodeError
 
 from kalda import Admin, Consumer, Producer, TopicPartition
 from kalda.testing import KaldaProcess
+from tests import forked_commands
 from tests.integration.cluster.helpers import create_topic, wait_until
 from tests.integration.tools.commands import KALDA, Commands
 from tests.integration.zookeeper_client import zookeeper_client
@@ -67,6 +68,7 @@ def old_consumer(files: Files, source: KaldaProcess, group: str, name: str = "co
         groupid=group,
         autooffset_reset="smallest",
         zk_sessiontimeout_ms=1_500,
+        zk_connectiontimeout_ms=30_000,
         rebalance_backoff_ms=300,
         rebalance_max_retries=30,
     )
@@ -78,7 +80,7 @@ class Mirror:
     running: ClassVar[list["Mirror"]] = []
 
     def __init__(self, *arguments: object) -> None:
-        self._process = subprocess.Popen(
+        self._process = forked_commands.Popen(
             [*KALDA, "legacy", "MirrorMaker", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

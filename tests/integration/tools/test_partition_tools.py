@@ -117,7 +117,7 @@ def test_features_are_described_and_changed(kalda: Commands) -> None:
     def level() -> dict[str, str]:
         return {row[0]: row[3] for row in kalda("features", "describe").rows}
 
-    assert {"group.version": "1", "transaction.version": "2"} == level()
+    assert {"group.version": "1", "share.version": "1", "transaction.version": "2"} == level()
     change = ("--feature", "transaction.version=1")
     assert (
         "Would downgrade transaction.version to level 1.\n"

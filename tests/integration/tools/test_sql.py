@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kalda import Admin, NewTopic, Producer
-from kalda.tools.sql.topic_source import ClusterSource
+from kalda.topic_queries.topic_source import ClusterSource
 from tests.integration.tools.commands import Commands
 
 BASE_MS = 1_800_000_000_000

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.tools.commands import KALDA, Commands
-
-CPU_SECONDS_MAX = 0.25
-"""The bound on the time of a small command."""
-
-IMPORT_SECONDS = 0.05
-"""What `import asyncio` takes on a machine that is idle; on a busy one, processor time grows too."""
+from tests.integration.tools.commands import Commands
 
 _PROGRAM = """
 import atexit, sys
@@ -42,6 +36,17 @@ GROUP_PROTOCOLS = (
     "kalda.clients.consumer.group.consumer_membership",
 )
 """The modules that bring all others of the classic protocol and of KIP-848."""
+
+
+OF_FEW_BROKERS = (
+    "cryptography",
+    "jwt",
+    "kalda.broker.requests.share",
+    "kalda.broker.share.assembly",
+    "kalda.coordinator.group.share.share_protocol",
+    "kalda.coordinator.share.share_shard",
+)
+"""What share groups and OAUTHBEARER bring with them."""
 
 
 def modules_after(*arguments: str, bootstrap: str = "") -> set[str]:
@@ -91,61 +96,23 @@ def test_a_command_imports_only_what_it_needs(
         }
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["topics", "--help"],
-        ["topics", "create", "-h"],
-        ["topics", "list"],
-        ["topics", "describe"],
-        ["configs", "describe", "--broker", "0", "--all"],
-        ["groups", "list"],
-        ["offsets"],
-        ["log-dirs", "describe"],
-        ["reassign", "list"],
-        ["transactions", "list"],
-        ["cluster", "describe"],
-        ["consume", "small"],
-        ["produce", "small"],
-        ["state", "pull", "state"],
-    ],
-    ids=" ".join,
-)
-def test_small_commands_are_quick(
-    kalda: Commands, tmp_path_factory: pytest.TempPathFactory, arguments: list[str]
-) -> None:
-    """Processor time, the least of three runs: a busy machine stretches the time on the clock most."""
-    kalda("topics", "create", "small", "--if-not-exists")
-    # pip compiles what it installs; an environment that forbids bytecode would measure the compiler.
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path_factory.getbasetemp() / "bytecode")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    environment["KALDA_BOOTSTRAP_SERVER"] = kalda.bootstrap
-    directory = tmp_path_factory.mktemp("here")
-    busyness = max(1.0, least_seconds([sys.executable, "-c", "import asyncio"], environment) / IMPORT_SECONDS)
-
-    assert least_seconds([*KALDA, *arguments], environment, directory) < CPU_SECONDS_MAX * busyness
-
-
-def least_seconds(command: list[str], environment: dict[str, str], directory: Path | None = None) -> float:
-    """The processor time of a process, the least of three behind one that writes the bytecode."""
-
-    def seconds() -> float:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            cwd=directory,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert 0 == process.returncode
-        return usage.ru_utime + usage.ru_stime
-
-    seconds()
-    return min(seconds() for _ in range(3))
+def test_a_broker_starts_without_what_few_brokers_need(tmp_path: Path) -> None:
+    """Each of these modules costs every start processor time, and every broker memory."""
+    environment = {**os.environ, "KALDA_BOOTSTRAP_SERVER": ""}
+    command = [sys.executable, "-c", _PROGRAM, "start", "--dir", str(tmp_path), "--port", "0"]
+    with (
+        (tmp_path.parent / "stderr").open("w+") as errors,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("kalda ready")
+        process.terminate()
+        assert 0 == process.wait(60)
+        errors.seek(0)
+        modules = set(errors.read().split())
+    assert {"kalda.broker.assembly"} == modules & {"kalda.broker.assembly", *OF_FEW_BROKERS}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

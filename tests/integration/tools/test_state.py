@@ -14,6 +14,7 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import AlterConfigOp, ConfigResource
 from kalda.common.types import TopicPartition
 from kalda.testing import KaldaProcess
+from tests import forked_commands
 from tests.integration.tools.commands import KALDA, Commands
 
 TOPICS = 200
@@ -175,7 +176,7 @@ def answered(answer: str, kalda: Commands, directory: Path) -> int:
     """Push on a terminal and return the exit code."""
     end, other = pty.openpty()
     try:
-        process = subprocess.Popen(
+        process = forked_commands.Popen(
             [*KALDA, "state", "push", str(directory), "--bootstrap-server", kalda.bootstrap],
             stdin=other,
             stdout=subprocess.PIPE,

@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from tests import forked_commands
 from tests.integration.tools.commands import KALDA, Commands
 
 
@@ -156,7 +157,7 @@ def test_a_terminal_gets_a_drawn_table(kalda: Commands) -> None:
     kalda("topics", "create", "drawn")
     ours, theirs = pty.openpty()
     environment = {**os.environ, "KALDA_BOOTSTRAP_SERVER": kalda.bootstrap, "TERM": "xterm", "COLUMNS": "160"}
-    done = subprocess.run(
+    done = forked_commands.run(
         [*KALDA, "topics", "describe", "drawn"], env=environment, stdout=theirs, timeout=60, check=True
     )
     os.close(theirs)

@@ -5,7 +5,6 @@ import os
 import pty
 import select
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from kalda.testing.process_cluster import ZooKeeperProcess
+from tests import forked_commands
 from tests.integration.real_zookeeper import RealZooKeeper, missing
 from tests.integration.tools.commands import KALDA, Commands
 
@@ -115,7 +115,7 @@ class Terminal:
 
     def __init__(self, *arguments: str) -> None:
         self._end, other = pty.openpty()
-        self.process = subprocess.Popen(
+        self.process = forked_commands.Popen(
             [*KALDA, *arguments], stdin=other, stdout=other, stderr=other, env={**os.environ, "TERM": "vt100"}
         )
         os.close(other)

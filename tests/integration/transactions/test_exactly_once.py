@@ -96,7 +96,7 @@ class Copiers:
             process.send_signal(signal.SIGTERM)
         for process in self._processes.values():
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import InvalidUpdateVersionError
 
-from kalda.broker.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
+from kalda.broker.metadata.features import GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -53,7 +53,7 @@ async def test_features_change_at_run_time_for_every_broker(tmp_path: Path) -> N
         assert [(TRANSACTION_VERSION, 0)] == [(each.feature, each.error_code) for each in done.results]
         brokers = [broker.services.features for broker in cluster.brokers.values()]
         await cluster.wait_until(lambda: {each.transaction_version for each in brokers} == {1})
-        assert [{GROUP_VERSION: 1, TRANSACTION_VERSION: 1}] * 3 == await finalised(cluster)
+        assert [{GROUP_VERSION: 1, SHARE_VERSION: 1, TRANSACTION_VERSION: 1}] * 3 == await finalised(cluster)
 
         # Who comes later goes by it, too.
         await cluster.stop(2)
@@ -92,7 +92,7 @@ async def test_followers_tell_of_their_producers(tmp_path: Path) -> None:
             ) as producer:
                 producer.init_transactions()
                 producer.begin_transaction()
-                producer.send("t", b"open").get(20)
+                producer.send("t", b"open").get(60)
 
         await asyncio.to_thread(send)
         logs = [

@@ -19,6 +19,7 @@ from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
+from tests import forked_commands
 
 START_SECONDS_MAX = 20.0
 
@@ -50,7 +51,7 @@ class CoordinationServer:
         arguments = [sys.executable, "-m", __name__, str(self.directory), str(self.port)]
         arguments += [f"{name}={value}" for name, value in self._settings.items()]
         root = Path(__file__).parents[3]
-        self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=root)
+        self._process = forked_commands.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=root)
         assert self._process.stdout is not None, "stdout is a pipe"
         line = self._process.stdout.readline()
         assert line, "the server ended instead of starting"

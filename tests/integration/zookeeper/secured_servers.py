@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.integration.real_zookeeper import RealZooKeeper, free_port, missing
+from kalda.testing.ports import free_ports
+from tests.integration.real_zookeeper import RealZooKeeper, missing
 from tests.integration.zookeeper.coordination_server import running_server
 from tests.integration.zookeeper.tls_files import TlsFiles
 
@@ -31,7 +32,7 @@ def _tls(files: TlsFiles, client_auth: str, port: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def our_server(directory: Path, client_auth: str) -> Iterator[SecuredServer]:
-    files, port = TlsFiles(directory), free_port()
+    files, port = TlsFiles(directory), free_ports(1)[0]
     settings = {"clientPort": "0", "java.security.auth.login.config": files.login_file("bob")}
     with running_server(directory / "data", {**settings, **_tls(files, client_auth, port)}) as server:
         yield SecuredServer(files, server.address, f"localhost:{port}")
@@ -39,7 +40,7 @@ def our_server(directory: Path, client_auth: str) -> Iterator[SecuredServer]:
 
 @contextlib.contextmanager
 def apache_server(directory: Path, client_auth: str) -> Iterator[SecuredServer]:
-    files, port = TlsFiles(directory), free_port()
+    files, port = TlsFiles(directory), free_ports(1)[0]
     settings = {
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
         "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",

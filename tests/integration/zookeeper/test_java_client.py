@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.real_zookeeper import free_port, missing
+from kalda.testing.ports import free_ports
+from tests.integration.real_zookeeper import missing
 from tests.integration.zookeeper.coordination_server import running_server
 from tests.integration.zookeeper.test_kazoo_faults import client_of
 from tests.integration.zookeeper.tls_files import TlsFiles
@@ -121,7 +122,7 @@ def test_java_client_is_served_and_sets_its_watches_again(tmp_path: Path) -> Non
 def test_java_client_logs_in_over_tls(tmp_path: Path) -> None:
     """Its TLS and its DIGEST-MD5 are the JVM's own, and it names an authorization identity besides."""
     files = TlsFiles(tmp_path)
-    port = free_port()
+    (port,) = free_ports(1)
     settings = {
         "secureClientPort": str(port),
         "clientPort": "0",

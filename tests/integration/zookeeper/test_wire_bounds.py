@@ -10,24 +10,33 @@ import pytest
 from kalda.net import connection
 from kalda.net.connection import COALESCE_BYTES_MAX
 from kalda.runtime.background import InlineExecutor
-from kalda.zookeeper.protocol.op_codes import OK, SYSTEM_ERROR, OpCode
+from kalda.zookeeper.protocol.op_codes import AUTH_FAILED, OK, SYSTEM_ERROR, OpCode
 from kalda.zookeeper.protocol.requests import (
     WORLD_ALL,
+    AuthRequest,
     CreateRequest,
+    MultiRequest,
     PathNumberRequest,
     PathVersionRequest,
     PathWatchRequest,
     SetDataRequest,
+    SetWatchesRequest,
 )
-from kalda.zookeeper.server import connection_registry
-from kalda.zookeeper.server.server_connection import OUTSTANDING_MAX
+from kalda.zookeeper.server import connection_registry, server_connection, wire_operations
+from kalda.zookeeper.server.server_connection import IDENTITY_CHARACTERS_MAX, OUTSTANDING_MAX
+from kalda.zookeeper.server.watches import WATCH_BYTES
+from kalda.zookeeper.server.wire_operations import (
+    MULTI_READ_BYTES_MAX,
+    MULTI_READ_OPERATIONS_MAX,
+    SET_WATCHES_PATHS_MAX,
+)
 from tests.integration.zookeeper.wire import Bench, Client, Reply, running
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 from tests.zookeeper_requests import frame, write_request
 
 
 async def until(bench: Bench, connections: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         # Nothing tells of it but the count itself.
         while len(bench.listener.registry.connections) != connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -149,6 +158,100 @@ async def test_one_connections_flood_does_not_starve_the_others(tmp_path: Path) 
         assert "/a" == await other.create("/a")
         for _ in range(count):
             assert OK == (await flood.next_reply()).error
+
+
+_BAD_ARGUMENTS = -8
+
+
+def _set_watches(count: int, prefix: str = "/") -> SetWatchesRequest:
+    return SetWatchesRequest(0, (), tuple(f"{prefix}{number}" for number in range(count)), ())
+
+
+async def test_set_watches_names_a_bounded_number_of_paths(tmp_path: Path) -> None:
+    """A frame of 1 MB has 100,000, and the loop serves nobody else meanwhile."""
+    async with running(tmp_path) as bench:
+        client = await bench.connect()
+        reply = await client.ask(OpCode.SET_WATCHES, _set_watches(SET_WATCHES_PATHS_MAX + 1))
+        assert _BAD_ARGUMENTS == reply.error
+        assert 0 == len(bench.server.server.watches)
+        assert OK == (await client.ask(OpCode.SET_WATCHES, _set_watches(SET_WATCHES_PATHS_MAX))).error
+        assert SET_WATCHES_PATHS_MAX == len(bench.server.server.watches)
+
+
+async def test_watches_of_a_connection_take_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client without a login could set watches on paths that do not exist until memory ended."""
+    monkeypatch.setattr(wire_operations, "WATCH_BYTES_MAX", 10 * WATCH_BYTES)
+    async with running(tmp_path) as bench:
+        client, other = await bench.connect(), await bench.connect()
+        for number in range(9):
+            assert not await client.exists(f"/{number}", watch=True)
+        for op_code, record in (
+            (OpCode.EXISTS, PathWatchRequest("/" + "x" * 2 * WATCH_BYTES, True)),
+            (OpCode.SET_WATCHES, _set_watches(20, "/x")),
+            (OpCode.ADD_WATCH, PathNumberRequest("/" + "y" * 2 * WATCH_BYTES, 0)),
+        ):
+            assert _BAD_ARGUMENTS == (await client.ask(op_code, record)).error
+        assert not await other.exists("/a", watch=True)
+        bench.server.server.watches.check_invariants()
+
+
+async def test_watches_of_all_connections_take_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the bound a client gets an equal share: those that hold most get no more."""
+    monkeypatch.setattr(wire_operations, "WATCH_BYTES_TOTAL_MAX", 100 * WATCH_BYTES)
+    async with running(tmp_path) as bench:
+        flood, other = await bench.connect(), await bench.connect()
+        assert OK == (await flood.ask(OpCode.SET_WATCHES, _set_watches(100))).error
+        assert not await other.exists("/a", watch=True)
+        reply = await flood.ask(OpCode.EXISTS, PathWatchRequest("/b", True))
+        assert _BAD_ARGUMENTS == reply.error
+        assert not await other.exists("/b", watch=True)
+
+
+async def test_many_watches_of_a_closed_connection_are_removed_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million watches held the loop for 3 s."""
+    monkeypatch.setattr(server_connection, "WATCHES_PER_TURN", 10)
+    async with running(tmp_path) as bench:
+        client, other = await bench.connect(), await bench.connect()
+        await client.ask(OpCode.SET_WATCHES, _set_watches(100))
+        client.close()
+        await until(bench, 1)
+        assert "/1" == await other.create("/1")
+        async with asyncio.timeout(60):
+            while len(bench.server.server.watches):
+                bench.server.server.watches.check_invariants()
+                await asyncio.sleep(0)
+
+
+async def test_multi_read_is_bounded(tmp_path: Path) -> None:
+    """A frame of 1 MB has 50,000 reads, each of which may return 1 MB."""
+    async with running(tmp_path) as bench:
+        client = await bench.connect()
+        await client.create("/large", bytes(500_000))
+        read = (OpCode.GET_DATA, PathWatchRequest("/large", False))
+        count = MULTI_READ_BYTES_MAX // 500_000 + 1
+        assert _BAD_ARGUMENTS == (await client.ask(OpCode.MULTI_READ, MultiRequest((read,) * count))).error
+        reply = await client.ask(OpCode.MULTI_READ, MultiRequest((read,) * 3))
+        assert 1_500_000 < len(reply.body)
+        small = (OpCode.GET_CHILDREN, PathWatchRequest("/large", False))
+        many = MultiRequest((small,) * (MULTI_READ_OPERATIONS_MAX + 1))
+        assert _BAD_ARGUMENTS == (await client.ask(OpCode.MULTI_READ, many)).error
+
+
+async def test_identities_have_a_bounded_length(tmp_path: Path) -> None:
+    """A connection kept 64 of them, each of up to 1 MB."""
+    async with running(tmp_path) as bench:
+        client = await bench.connect()
+        name = b"x" * (IDENTITY_CHARACTERS_MAX // 2)
+        assert OK == (await client.ask(OpCode.AUTH, AuthRequest(0, "digest", name + b":secret"), -4)).error
+        reply = await client.ask(OpCode.AUTH, AuthRequest(0, "digest", 2 * name + b":secret"), -4)
+        assert AUTH_FAILED == reply.error
+        assert await client.at_end()
 
 
 async def test_full_disk_refuses_changes_and_keeps_the_rest() -> None:

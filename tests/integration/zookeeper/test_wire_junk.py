@@ -57,7 +57,7 @@ async def test_nonsense_hurts_nobody_else(
         await good.create("/good")
         for _ in range(CLIENTS):
             await molest(bench, random_)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(bench.listener.registry.connections) > 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert await good.exists("/good")

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalda.clients.consumer.arrow_poll import ARROW_SCHEMA, ArrowPoll
+from kalda.clients.consumer.arrow_poll import ArrowPoll
+from kalda.clients.consumer.arrow_rows import ARROW_SCHEMA
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
 from kalda.clients.consumer.offset_reset import EARLIEST

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kalda.common.steps import result_of
 from kalda.coordinator.group.consumer.assignors import assignor_named
 from kalda.coordinator.group.consumer.assignors.partition_assignor import Assignor, GroupSpec, MemberSpec
 from kalda.coordinator.group.consumer.member import Assignment
@@ -57,7 +58,7 @@ def sizes(result: dict[str, Assignment]) -> list[int]:
 
 def assign(name: str, group: GroupSpec) -> dict[str, Assignment]:
     assignor: Assignor = assignor_named(name)
-    return assignor.assign(group)
+    return result_of(assignor.assign(group))
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)

@@ -12,6 +12,7 @@ from kalda.protocol import codec, registry
 from kalda.protocol.framing import frame
 from kalda.protocol.headers import response_header
 from kalda.protocol.messages.fetch import FetchResponse
+from kalda.protocol.messages.share_fetch import ShareFetchResponse
 from kalda.protocol.namespaces import frames, message_plan
 from kalda.protocol.namespaces.kinds import mask_id
 from kalda.protocol.namespaces.names import REFUSED
@@ -117,7 +118,9 @@ def test_frames_of_requests_are_translated_as_messages_are(
     assert b"header" + codec.encode(expected, version) == bytes(found)
 
 
-@pytest.mark.parametrize(("key", "version"), RECORDS_VERSIONS)
+@pytest.mark.parametrize(
+    ("key", "version"), [*RECORDS_VERSIONS, *(each for each in API_VERSIONS if each[0] is ApiKey.SHARE_FETCH)]
+)
 @pytest.mark.parametrize("is_split", [False, True])
 @FEW
 @given(data=st.data())
@@ -128,7 +131,8 @@ def test_frames_of_responses_are_translated_as_messages_are(
     response = drawn(data, registry.spec(key).response_class, version)
     message_plan._store(SPACE, Topics(), response, message_plan._steps(key, False, version))
     for topic in response.responses:
-        if version >= frames.NAMES_BELOW and data.draw(st.booleans()):
+        has_ids = version >= frames.NAMES_BELOW or key is ApiKey.SHARE_FETCH
+        if has_ids and data.draw(st.booleans()):
             topic.topic_id = UUID(bytes=mask_id(topic.topic_id.bytes))
     expected = copied(response, version)
     message_plan.to_plain(SPACE, Topics(), expected, version)
@@ -138,7 +142,10 @@ def test_frames_of_responses_are_translated_as_messages_are(
         found = bytes(frames.produce_response(SPACE, memoryview(bytearray(whole)), version))
     else:
         chunks = split(response, whole, head, version) if is_split else [whole]
-        translated = frames.fetch_response(SPACE, chunks, version)
+        if key is ApiKey.FETCH:
+            translated = frames.fetch_response(SPACE, chunks, version)
+        else:
+            translated = frames.share_fetch_response(SPACE, chunks)
         found = b"".join(
             each.data if isinstance(each, FileRecords) else bytes_of(each) for each in translated
         )
@@ -158,7 +165,7 @@ class FileRecords:
         self.size = len(data)
 
 
-def split(response: FetchResponse, whole: bytes, head: bytes, version: int) -> list[Any]:
+def split(response: FetchResponse | ShareFetchResponse, whole: bytes, head: bytes, version: int) -> list[Any]:
     """Return the chunks of a response whose records are in a file, as the broker sends them."""
     for topic in response.responses:
         for partition in topic.partitions:

@@ -10,6 +10,7 @@ from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.cluster.registered_brokers import RegisteredBrokers
 from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.net.client.api_versions import BROKER_SOFTWARE_NAME
 from kalda.protocol import registry
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.runtimes import seeded
@@ -23,9 +24,11 @@ def ask(
     return respond(request, context(version))
 
 
-def respond(request: ApiVersionsRequest, asked: RequestContext) -> ApiVersionsResponse:
+def respond(
+    request: ApiVersionsRequest, asked: RequestContext, share_version: int = 1
+) -> ApiVersionsResponse:
     features = Features(cast("Any", None), seeded(), RegisteredBrokers(cast("Any", None)))
-    features.finalized, features.epoch = {"transaction.version": 2}, 5
+    features.finalized, features.epoch = {"transaction.version": 2, "share.version": share_version}, 5
     response = api_versions.handle(
         ListenerReleases({}), advertised_versions(), "of-this", 3, features, request, asked
     )
@@ -43,6 +46,20 @@ def test_exactly_what_is_registered_is_told(version: int) -> None:
     assert [(h.key, *h.versions_advertised) for h in sorted(kafkas, key=lambda h: h.key)] == [
         (entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys
     ]
+
+
+def test_share_groups_are_advertised_while_their_feature_is_in_force() -> None:
+    """A client that sees the requests takes them for served, and has no other way to read as a queue."""
+    request = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.16.0")
+    with_feature = {each.api_key for each in respond(request, context(4)).api_keys}
+    without = {each.api_key for each in respond(request, context(4), share_version=0).api_keys}
+    assert {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92} == with_feature - without
+
+
+def test_another_broker_sees_share_groups_in_any_case() -> None:
+    """It keeps the list for as long as its connection lasts, and the feature may come meanwhile."""
+    request = ApiVersionsRequest(client_software_name=BROKER_SOFTWARE_NAME, client_software_version="1")
+    assert 85 in {each.api_key for each in respond(request, context(4), share_version=0).api_keys}
 
 
 @pytest.mark.parametrize(
@@ -84,8 +101,9 @@ def test_features_in_force_are_told(version: int) -> None:
     """Level 0 in a range makes older clients give up (KAFKA-17011)."""
     response = ask(version)
 
-    (finalised,) = response.finalized_features
-    assert ("transaction.version", 2) == (finalised.name, finalised.max_version_level)
+    assert [("transaction.version", 2), ("share.version", 1)] == [
+        (each.name, each.max_version_level) for each in response.finalized_features
+    ]
     assert 5 == response.finalized_features_epoch
     assert (version == 4) == bool(response.supported_features)
 

@@ -1,16 +1,19 @@
 """Settings change while the broker runs, by Kafka's rules and with its codes."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import cast
 
 import pytest
 
 from kalda.broker.config import ConfigStore
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import SchemaError
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import TopicPartition
 from kalda.protocol import codec
 from kalda.protocol.messages import alter_configs as legacy
 from kalda.protocol.messages import incremental_alter_configs as incremental
@@ -83,10 +86,29 @@ def described(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    response = finished(
-        describe_configs.handle(harness.cache, harness.config, harness.store, 0, request, context(version))
+    answer = describe_configs.handle(
+        harness.cache,
+        harness.config,
+        harness.store,
+        cast("ClusterStore", harness.cluster),
+        Replicas(harness.cache),
+        0,
+        request,
+        context(version),
     )
+    response = cast(DescribeConfigsResponse, finished(answer))
     return codec.decode(DescribeConfigsResponse, version, codec.encode(response, version)).results[0]
+
+
+class Replicas:
+    """A replica of each partition."""
+
+    def __init__(self, cache: MetadataCache) -> None:
+        self.partitions: Mapping[TopicPartition, object] = {
+            TopicPartition(name, number): None
+            for name in cache.topic_names
+            for number in range(cache.partition_count(name))
+        }
 
 
 @pytest.fixture

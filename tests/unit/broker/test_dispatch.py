@@ -17,6 +17,7 @@ from kalda.common.metrics import Counter, DerivedHistogram, Metrics
 from kalda.protocol import codec
 from kalda.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kalda.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -124,6 +125,31 @@ class Broker:
     def instrument(self, name: str, **labels: str) -> Any:
         families = {family.name: family for family in self.metrics.families()}
         return families[name].samples.get(tuple(sorted(labels.items())))
+
+
+def test_handler_of_few_clusters_is_built_with_its_first_request() -> None:
+    broker = Broker()
+    built: list[object] = []
+
+    def build(services: object) -> Handle:
+        built.append(services)
+        return lambda request, context: HeartbeatResponse(throttle_time_ms=3)
+
+    handler = ApiHandler(
+        access=None,
+        key=ApiKey.HEARTBEAT,
+        versions=(1, 3),
+        build=build,
+        is_built_when_used=True,
+        error_response=lambda request, code: HeartbeatResponse(error_code=int(code)),
+    )
+    broker.dispatcher.add_handler(handler, NO_SERVICES, broker.metrics)
+    assert [] == built
+    frame = request_frame(ApiKey.HEARTBEAT, 1, codec.encode(HeartbeatRequest(), 1), correlation_id=5)
+    for _ in range(2):
+        sent = broker.ask(frame)
+        assert 3 == codec.decode(HeartbeatResponse, 1, sent, 8).throttle_time_ms
+    assert [NO_SERVICES] == built
 
 
 def find_frame(key: str = "group", correlation_id: int = 7) -> bytes:

@@ -28,7 +28,7 @@ from tests.unit.cluster.in_memory import InMemoryZooKeeper
     ("data", "levels"),
     [
         (b'{"version":2,"status":1,"features":{"transaction.version":2}}', {"transaction.version": 2}),
-        (b'{"version":2,"status":1,"features":{"transaction.version":0,"share.version":0}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":0,"streams.version":0}}', {}),
         (b'{"version":3,"status":0,"features":[]', {}),
         (b'{"version":2,"status":0,"features":{"transaction.version":2}}', {}),
         (
@@ -46,8 +46,8 @@ from tests.unit.cluster.in_memory import InMemoryZooKeeper
         (b'{"version":2,"status":1,"features":[]}', {}),
         (b'{"version":2,"status":1,"features":{"transaction.version":"x"}}', {}),
         (b'{"version":2,"status":1,"features":{"transaction.version":1e999}}', {}),
-        (b'{"version":2,"status":1,"features":{"transaction.version":2,"share.version":70000}}', {}),
-        (b'{"version":2,"status":1,"features":{"transaction.version":2,"share.version":-70000}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":2,"streams.version":70000}}', {}),
+        (b'{"version":2,"status":1,"features":{"transaction.version":2,"streams.version":-70000}}', {}),
         (b"[" * 100_000, {}),
     ],
 )
@@ -59,7 +59,7 @@ def test_levels_are_read_as_kafka_writes_them(data: bytes, levels: dict[str, int
     ("data", "found"),
     [
         (b'{"version":2,"status":1,"features":{"transaction.version":9,"group.version":1}}', "transaction"),
-        (b'{"version":2,"status":1,"features":{"share.version":1}}', "share.version=1"),
+        (b'{"version":2,"status":1,"features":{"streams.version":1}}', "streams.version=1"),
         (b'{"version":3,"status":1,"features":{}}', "/feature has format version 3, .* up to version 2"),
     ],
 )
@@ -77,10 +77,11 @@ async def test_a_broker_of_an_older_release_neither_starts_nor_goes_on(data: byt
 
 def test_the_error_names_what_is_supported() -> None:
     with pytest.raises(UnsupportedFeaturesError) as caught:
-        decode_features(encode_features({"transaction.version": 9, "share.version": 1, "group.version": 1}))
+        decode_features(encode_features({"transaction.version": 9, "streams.version": 1, "group.version": 1}))
     assert (
-        "/feature has features in force that this release of Kalda does not support: share.version=1, "
-        "transaction.version=9; it supports group.version 0 to 1, transaction.version 0 to 2. Start"
+        "/feature has features in force that this release of Kalda does not support: streams.version=1, "
+        "transaction.version=9; it supports group.version 0 to 1, share.version 0 to 1, "
+        "transaction.version 0 to 2. Start"
     ) in str(caught.value)
 
 
@@ -240,8 +241,8 @@ def test_what_may_not_be_changed_is_told_with_a_reason(name: str, level: int, ki
 
 def test_a_finalised_feature_that_no_broker_supports_can_be_removed() -> None:
     """A newer broker may have finalized it before the cluster went back to this release."""
-    update = FeatureUpdate("share.version", 0, UpgradeType.SAFE_DOWNGRADE)
-    assert {} == updated({"share.version": 1}, [update], BROKERS)
+    update = FeatureUpdate("streams.version", 0, UpgradeType.SAFE_DOWNGRADE)
+    assert {} == updated({"streams.version": 1}, [update], BROKERS)
 
 
 def test_no_level_is_finalised_that_a_live_broker_cannot_run() -> None:

@@ -48,6 +48,7 @@ class Broker(DataPath):
         self.topic_admin = FakeTopicAdmin()
         self.settings.offsets_topic_num_partitions = PARTITIONS
         self.settings.transaction_state_log_num_partitions = PARTITIONS
+        self.settings.share_coordinator_state_topic_num_partitions = PARTITIONS
         admin = cast("Any", self.topic_admin)
         self.internal_topics = InternalTopics(
             self.settings, self.clock, self.cache, self.replicas, admin, FakeLoop(self.clock)

@@ -23,7 +23,7 @@ from kalda.broker.metadata.registration import RegistrationState
 def test_a_broker_is_ready_while_it_serves(
     state: BrokerState, registration: RegistrationState, reason: str | None
 ) -> None:
-    registered = SimpleNamespace(state=registration)
+    registered = SimpleNamespace(state=registration, engine_name="ZooKeeper")
     health = BrokerHealth(cast("Any", registered))
     health.state = state
     found = health.unready_reason()

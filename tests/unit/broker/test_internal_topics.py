@@ -33,7 +33,11 @@ class Bench:
         self.loop = FakeLoop(self.broker.clock)
         config = cast(
             "BrokerConfig",
-            SimpleNamespace(offsets_topic_num_partitions=50, transaction_state_log_num_partitions=50),
+            SimpleNamespace(
+                offsets_topic_num_partitions=50,
+                transaction_state_log_num_partitions=50,
+                share_coordinator_state_topic_num_partitions=50,
+            ),
         )
         self.internal_topics = InternalTopics(
             config,

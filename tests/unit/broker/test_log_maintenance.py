@@ -54,5 +54,5 @@ async def test_tasks_that_wait_for_coordination_end_when_it_falls_silent(
         ending = asyncio.ensure_future(service_tasks.end(silent))
         await resigning.wait()
         silent.set_result(None)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ending

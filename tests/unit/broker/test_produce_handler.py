@@ -336,6 +336,13 @@ def test_internal_topics_are_written_by_the_admin_client_only(broker: DataPath) 
     assert 0 == broker.produce(batch(b"a"), client_id="__admin_client", **internal).error_code
 
 
+def test_no_client_writes_the_history(broker: DataPath) -> None:
+    """Any client can call itself the admin client, and the history says who changed what."""
+    broker.host(leadership(topic="__cluster_history", topic_id=uuid.UUID(int=9)))
+    outcome = broker.produce(batch(b"a"), client_id="__admin_client", topic="__cluster_history")
+    assert ErrorCode.INVALID_TOPIC_EXCEPTION == outcome.error_code
+
+
 def test_who_does_not_lead_names_the_leader_from_version_10(broker: DataPath) -> None:
     broker.host(leadership(leader=2, leader_epoch=4, replicas=(2, 1)))
 

@@ -13,7 +13,9 @@ from kalda.broker.replicas.role_changes import RETRIES_PER_STEP, RETRY_FAILURES_
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
+from kalda.records.batch import set_base_offset_and_leader_epoch
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
+from tests.unit.storage.faulty_file_system import FaultyFileSystem
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -238,6 +240,27 @@ def test_what_is_known_of_followers_survives_a_change_of_the_isr_only(broker: Da
     )
     assert partition.become_leader(replace(leadership(leader_epoch=6, replicas=(1, 2)), partition_epoch=4))
     assert -1 == partition.followers[2].log_end_offset
+
+
+def test_a_leader_with_a_full_disk_follows_the_next_one_by_the_epochs_of_the_records() -> None:
+    """It led in epoch 4 and could not write that; the next leader has more records of epoch 3."""
+    files = FaultyFileSystem()
+    broker = DataPath(Path("/data"), file_system=files)
+    broker.host(leadership(leader_epoch=3, replicas=(1, 2)))
+    broker.produce(batch(b"a"))
+    partition = broker.partition()
+    files.space_left = 0
+    partition.become_leader(replace(leadership(leader_epoch=4, replicas=(1, 2)), partition_epoch=1))
+    files.space_left = None
+    partition.become_follower(
+        replace(leadership(leader=2, leader_epoch=5, replicas=(1, 2)), partition_epoch=2)
+    )
+    more = bytearray(batch(b"b"))
+    set_base_offset_and_leader_epoch(more, 0, 1, 3)
+    partition.log.append_as_follower(more, 5)
+    partition.become_leader(replace(leadership(leader_epoch=6, replicas=(1, 2)), partition_epoch=3))
+    assert ((3, 0), (6, 2)) == partition.log.leader_epochs.entries
+    assert (3, 2) == partition.log.leader_epochs.end_offset_for(3, 2)
 
 
 def test_a_stranger_is_no_follower(broker: DataPath) -> None:

@@ -37,14 +37,21 @@ from kalda.protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    share_acknowledge,
+    share_fetch,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
 )
 from kalda.protocol.schema import STRING, UUID_KIND, ArrayKind, Kind, Message, Struct
+from kalda.records.record import RecordBatchBuilder
 from kalda.runtime.system.clock import SystemClock
 from tests.virtual_time import LoopClock
 
 M = TypeVar("M", bound=Struct)
+_builder = RecordBatchBuilder()
+_builder.append(b"k", b"v", 1000)
+ONE_RECORD = bytes(_builder.build())
 TOPIC = "t"
 TOPIC_ID = UUID(int=77)
 SECONDS = 1.5
@@ -196,6 +203,45 @@ def answer(request: Any) -> Message:
                 heartbeat_interval_ms=1_000,
                 assignment=assignment,
             )
+        case share_group_heartbeat.ShareGroupHeartbeatRequest():
+            return share_group_heartbeat.ShareGroupHeartbeatResponse(
+                member_id=request.member_id,
+                member_epoch=max(request.member_epoch, 1),
+                heartbeat_interval_ms=1_000,
+                assignment=share_group_heartbeat.Assignment(
+                    topic_partitions=[
+                        share_group_heartbeat.TopicPartitions(topic_id=TOPIC_ID, partitions=[0])
+                    ]
+                ),
+            )
+        case share_fetch.ShareFetchRequest():
+            return share_fetch.ShareFetchResponse(
+                acquisition_lock_timeout_ms=30_000,
+                responses=[
+                    share_fetch.ShareFetchableTopicResponse(
+                        topic_id=TOPIC_ID,
+                        partitions=[
+                            share_fetch.PartitionData(
+                                acquired_records=[share_fetch.AcquiredRecords(delivery_count=1)],
+                                records=ONE_RECORD,
+                            )
+                        ],
+                    )
+                ],
+            )
+        case share_acknowledge.ShareAcknowledgeRequest():
+            return share_acknowledge.ShareAcknowledgeResponse(
+                responses=[
+                    share_acknowledge.ShareAcknowledgeTopicResponse(
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            share_acknowledge.PartitionData(partition_index=each.partition_index)
+                            for each in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+            )
         case init_producer_id.InitProducerIdRequest():
             return init_producer_id.InitProducerIdResponse(producer_id=7, producer_epoch=0)
         case add_partitions_to_txn.AddPartitionsToTxnRequest():
@@ -304,7 +350,7 @@ class Broker:
         if api_key is self.api:
             assert self.code is not None
             set_errors(response, self.code, at_top=self.at_top)
-        elif isinstance(request, fetch.FetchRequest):
+        elif isinstance(request, fetch.FetchRequest | share_fetch.ShareFetchRequest):
             return response, request.max_wait_ms / 1000
         return response, ROUND_TRIP_S
 

@@ -8,8 +8,10 @@ from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.producer.async_producer import AsyncProducer
 from kalda.clients.producer.producer import Producer
+from kalda.clients.share.async_share_consumer import AsyncShareConsumer
+from kalda.clients.share.share_consumer import ShareConsumer
 
-PAIRS = [(Producer, AsyncProducer), (Consumer, AsyncConsumer)]
+PAIRS = [(Producer, AsyncProducer), (Consumer, AsyncConsumer), (ShareConsumer, AsyncShareConsumer)]
 OF_LOOPS = {"start", "invoke"}
 """Methods that only a client on the program's loop has."""
 

@@ -14,6 +14,8 @@ CLIENTS: list[Any] = [
     kalda.AsyncProducer,
     kalda.Consumer,
     kalda.AsyncConsumer,
+    kalda.ShareConsumer,
+    kalda.AsyncShareConsumer,
     kalda.Admin,
     kalda.AsyncAdmin,
 ]

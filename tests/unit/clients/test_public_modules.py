@@ -10,7 +10,6 @@ CONTRACT = "Spark, pipelines and tools use the public part of the clients"
 BESIDE = {
     "kalda.clients.admin.acls",
     "kalda.clients.legacy",
-    "kalda.clients.producer.murmur2",
     "kalda.clients.shared_properties",
     "kalda.clients.transaction_control",
 }

@@ -11,6 +11,7 @@ from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.clients.reprs import VALUE_CHARACTERS_MAX, html_table, short
+from kalda.clients.share.share_config import ShareConsumerConfig
 
 DEAD = "127.0.0.1:1"
 
@@ -46,7 +47,10 @@ def test_clients_for_asyncio_do_too() -> None:
     asyncio.run(main())
 
 
-CLIENTS = ["Producer", "AsyncProducer", "Consumer", "AsyncConsumer", "Admin", "AsyncAdmin"]
+CLIENTS = [
+    *("Producer", "AsyncProducer", "Consumer", "AsyncConsumer"),
+    *("ShareConsumer", "AsyncShareConsumer", "Admin", "AsyncAdmin"),
+]
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -69,6 +73,9 @@ def test_long_values_are_cut() -> None:
     )
     assert repr(consumed).startswith("ConsumerRecord(topic='t', partition=0, offset=5, timestamp_ms=1, ")
     assert "... (1000 bytes), headers=()" in repr(consumed)
+    shared = kalda.ShareRecord(*consumed, 3)
+    assert repr(shared).startswith("ShareRecord(topic='t', partition=0, offset=5, timestamp_ms=1, ")
+    assert repr(shared).endswith("delivery_count=3)")
     outcomes = kalda.Outcomes({"a": b"x" * 1000}, {"b": kalda.ClientError("not authorised")})
     assert len(repr(outcomes)) < 2 * VALUE_CHARACTERS_MAX
 
@@ -85,7 +92,12 @@ def test_notebooks_get_tables() -> None:
 @pytest.mark.parametrize("name", CLIENTS)
 def test_help_lists_the_settings_with_their_defaults(name: str) -> None:
     shown = inspect.getdoc(getattr(kalda, name)) or ""
-    kinds = {"Producer": ProducerConfig, "Consumer": ConsumerConfig, "Admin": AdminConfig}
+    kinds = {
+        "Producer": ProducerConfig,
+        "Consumer": ConsumerConfig,
+        "ShareConsumer": ShareConsumerConfig,
+        "Admin": AdminConfig,
+    }
     kind = kinds[name.removeprefix("Async")]
     settings = shown.partition("Settings, with their defaults")[2]
     assert sorted(kind.definitions()) == sorted(re.findall(r"(\w+)=", settings))

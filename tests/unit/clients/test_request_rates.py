@@ -16,6 +16,7 @@ from kalda.clients.admin.topics import NewTopic
 from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.errors import ClientError, UnknownTopicOrPartitionError
 from kalda.clients.producer.async_producer import AsyncProducer
+from kalda.clients.share.async_share_consumer import AsyncShareConsumer
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -39,6 +40,8 @@ WITH_ERRORS_AT_TOP_AND_BELOW = (
     ApiKey.FIND_COORDINATOR,
     ApiKey.METADATA,
     ApiKey.OFFSET_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+    ApiKey.SHARE_FETCH,
 )
 ERRORS = [*(code for code in ErrorCode if code is not ErrorCode.NONE), None]
 """None for a broker that closes the connection instead of an answer."""
@@ -106,6 +109,26 @@ async def consumes(**options: Any) -> None:
 
 async def consumes_by_the_new_protocol() -> None:
     await consumes(group_protocol="consumer")
+
+
+async def shares() -> None:
+    consumer = AsyncShareConsumer(
+        bootstrap_servers="b:9092",
+        enable_metrics_push=False,
+        group_id="g",
+        share_acknowledgement_mode="explicit",
+        default_api_timeout_ms=2_000,
+    )
+
+    async def turn() -> None:
+        consumer.acknowledge(await consumer.poll(0.2))
+        await consumer.commit()
+        await asyncio.sleep(0.1)
+
+    await consumer.start()
+    await consumer.subscribe([TOPIC])
+    await turns(turn)
+    await consumer.close(0.0)
 
 
 async def leaves() -> None:
@@ -180,8 +203,18 @@ CASES: list[tuple[Callable[[], Coroutine[Any, Any, None]], ApiKey]] = [
         )
     ),
     (consumes_by_the_new_protocol, ApiKey.CONSUMER_GROUP_HEARTBEAT),
+    *(
+        (shares, key)
+        for key in (
+            ApiKey.METADATA,
+            ApiKey.FIND_COORDINATOR,
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            ApiKey.SHARE_FETCH,
+            ApiKey.SHARE_ACKNOWLEDGE,
+        )
+    ),
     (leaves, ApiKey.LEAVE_GROUP),
-    *((each, ApiKey.API_VERSIONS) for each in (produces, transacts, consumes, leaves, administers)),
+    *((each, ApiKey.API_VERSIONS) for each in (produces, transacts, consumes, shares, leaves, administers)),
     *(
         (pushes_metrics, key)
         for key in (

@@ -429,6 +429,16 @@ def test_taking_over_twice_leaves_the_last_one_the_owner(simulation: Simulation)
     assert NONE is simulation.end(second.identity, commit=False).code
 
 
+def test_a_fenced_producer_takes_no_transaction_over(simulation: Simulation) -> None:
+    """One that named its former epoch fenced the owner of the prepared transaction."""
+    producer = open_transaction(simulation, two_phase=True)
+    owner = simulation.begin(two_phase=True, keep=True).identity
+    assert FENCED is simulation.begin(two_phase=True, keep=True, expected=producer).code
+    taken = simulation.begin(two_phase=True, keep=True, expected=owner)
+    assert (NONE, producer) == (taken.code, taken.ongoing)
+    assert NONE is simulation.end(taken.identity, commit=True).code
+
+
 def test_a_takeover_at_the_last_epoch_gets_a_new_id() -> None:
     simulation = Simulation(version=2)
     old = Identity(7, EPOCH_MAX - 1)

@@ -139,7 +139,11 @@ def test_a_compiled_schema_is_read_from_a_file(tmp_path: Path) -> None:
     ("schema", "options", "message"),
     [
         (None, {}, "needs a schema"),
-        ("message {", {}, "does not compile: kalda_schema.proto:1:9: Expected message name"),
+        (
+            "message {",
+            {},
+            "does not compile: Could not parse Protobuf - Syntax error in :1:9: expected",
+        ),
         ('syntax = "proto3";', {}, "no message"),
         ("base64:!", {}, "not base64"),
         ('syntax = "proto3"; message R { R r = 1; }', {}, "contains itself"),

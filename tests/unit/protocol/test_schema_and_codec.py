@@ -12,6 +12,7 @@ from kalda.protocol.codec_decoder import decoder_source
 from kalda.protocol.codec_encoder import encoder_source
 from kalda.protocol.codec_reference import decode_reference, encode_reference
 from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
@@ -208,6 +209,18 @@ def test_sized_records_are_chunks_of_their_own(version: int) -> None:
     assert (first, second) == (chunks[1], chunks[3])
     joined = b"".join(chunk if isinstance(chunk, bytes) else b"r" * chunk.size for chunk in chunks)
     assert joined == codec.encode(fetch_response(b"r" * 300, b"bytes", b"r" * 300, None), version)
+
+
+def test_large_bytes_of_a_large_message_are_not_copied() -> None:
+    """Fifteen connections that did not read the response to a group's leader held 860 MB of copies."""
+    metadata = [bytes(600_000), b"small", bytes(600_000)]
+    members = [JoinGroupResponseMember(member_id="m", metadata=each) for each in metadata]
+    response = JoinGroupResponse(members=members)
+    chunks = codec.encode_chunks(response, 5)
+    assert [metadata[0], metadata[2]] == [chunk for chunk in chunks if any(chunk is one for one in metadata)]
+    assert codec.encode(response, 5) == b"".join(chunks)  # type: ignore[arg-type]  # no records
+
+    assert 1 == len(codec.encode_chunks(JoinGroupResponse(members=members[:2]), 5))
 
 
 def test_sized_records_cannot_become_one_piece() -> None:

@@ -1,5 +1,6 @@
 """Message sets of magic 0 and 1: bytes, wrappers, times, conversion, and what is refused."""
 
+import contextlib
 import struct
 import zlib
 from collections.abc import Callable
@@ -46,6 +47,7 @@ from kalda.records.message_set import (
 )
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import Record, RecordBatchBuilder
+from kalda.records.validation import search_batch
 from tests.record_implementations import needs_compiled, using
 
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
@@ -371,6 +373,69 @@ def test_wrapper_below_its_last_inner_offset_is_refused() -> None:
     struct.pack_into(">q", wrapper, 0, 3)
     with pytest.raises(InvalidRecordError, match="offset 3"):
         read(bytes(wrapper))
+
+
+def wrapper_of(magic: int, inner_offsets: list[int], offset: int) -> bytes:
+    """Return a compressed message at `offset` whose messages carry any offsets."""
+    inner = bytearray()
+    for each in inner_offsets:
+        message = bytearray(build(magic, [(None, b"v", 1, 0)], Compression.NONE))
+        struct.pack_into(">q", message, 0, each)
+        inner += message
+    builder = MessageSetBuilder(magic)
+    builder.append(None, zlib.compress(inner, wbits=31), 1)
+    wrapper = bytearray(builder.build())
+    struct.pack_into(">q", wrapper, 0, offset)
+    wrapper[17] = Compression.GZIP
+    struct.pack_into(">I", wrapper, 12, zlib.crc32(wrapper[16:]))
+    return bytes(wrapper)
+
+
+@pytest.mark.parametrize(
+    ("magic", "inner", "offset"),
+    [
+        (0, [-1], 0),
+        (0, [-(1 << 63), 7], 7),
+        (0, [-2, -1], 5),
+        (0, [3, -4], 3),
+        (0, [(1 << 63) - 1], 0),
+        (0, [(1 << 63) - 2, (1 << 63) - 1], 0),
+        (1, [-9, 0], 5),
+        (1, [-9, -8, 0], 5),
+        (1, [-2, -1], 0),
+        (1, [0, -(1 << 62)], 1 << 62),
+        (1, [0, -(1 << 63)], 1),
+        (1, [(1 << 63) - 1, 0], (1 << 63) - 1),
+    ],
+)
+def test_offsets_that_no_log_has_are_refused_by_conversions(
+    magic: int, inner: list[int], offset: int
+) -> None:
+    """Nothing but a damaged or a hostile wrapper has them, and no assertion may meet them."""
+    wrapper = wrapper_of(magic, inner, offset)
+    header = read_header(wrapper)
+    for operation in (
+        lambda: up_convert(wrapper),
+        lambda: up_convert(wrapper, keeps_codecs=True),
+        lambda: down_convert(wrapper, 0, 0),
+        lambda: down_convert(wrapper, 1, 0),
+        lambda: search_batch(wrapper, header, 0, 0),
+        lambda: list(iter_messages(wrapper, 0, header)),
+    ):
+        with contextlib.suppress(RecordsError):
+            operation()
+    if min(inner) < 0:
+        with pytest.raises(RecordsError, match="offset"):
+            up_convert(wrapper)
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_batches_that_end_beyond_64_bits_are_corrupt(magic: int, compression: Compression) -> None:
+    batch = bytearray(build(MAGIC, [(None, b"v", 1, 0)] * 3, compression))
+    struct.pack_into(">q", batch, 0, (1 << 63) - 2)
+    with pytest.raises(CorruptRecordError, match=f"ends at {1 << 63}; expected at most"):
+        down_convert(batch, magic)
 
 
 def test_lz4_of_format_0_has_the_wrong_header_checksum_and_any_is_read() -> None:

@@ -5,6 +5,7 @@ import os
 import struct
 import tracemalloc
 import zlib
+from random import Random
 
 import cramjam
 import lz4.frame
@@ -21,6 +22,7 @@ from kalda.records.compression import (
     decompress,
     iter_decompressed,
 )
+from kalda.records.decompression_buffer import DecompressionBuffer
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedCompressionTypeError
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
@@ -202,6 +204,69 @@ def test_bytes_behind_a_gzip_member_are_ignored(behind: bytes) -> None:
 def test_bytes_behind_an_lz4_frame_are_ignored() -> None:
     """As in Java."""
     assert b"abc" == decompress(Compression.LZ4, compress(Compression.LZ4, b"abc") + b"behind")
+
+
+@pytest.mark.parametrize("options", [{}, {"content_checksum": True}, {"store_size": True}])
+def test_an_lz4_frame_behind_another_is_ignored_by_every_reader(options: dict[str, bool]) -> None:
+    """As in Java. The broker, which checked the first one only, and the consumer must read the same."""
+    packed = lz4.frame.compress(b"first", **options) + lz4.frame.compress(b"second")
+    buffer = DecompressionBuffer()
+    start, end = buffer.append(Compression.LZ4, packed, 1000)
+    assert b"first" == decompress(Compression.LZ4, packed)
+    assert b"first" == b"".join(iter_decompressed(Compression.LZ4, packed))
+    assert b"first" == bytes(buffer.view()[start:end])
+
+
+def _read_in_place(codec: Compression, data: bytes) -> bytes:
+    buffer = DecompressionBuffer()
+    start, end = buffer.append(codec, data, 1 << 20)
+    return bytes(buffer.view()[start:end])
+
+
+READERS = (decompress, lambda codec, data: b"".join(iter_decompressed(codec, data)), _read_in_place)
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["compressed", "stored"])
+@pytest.mark.parametrize("block", [0, 1])
+def test_a_block_of_an_lz4_frame_with_a_wrong_checksum_is_corrupt_to_every_reader(
+    is_stored: bool, block: int
+) -> None:
+    """Java's consumer and broker refuse it, and so does librdkafka."""
+    content = Random(1).randbytes(100_000) if is_stored else bytes(100_000)
+    packed = bytearray(lz4.frame.compress(content, block_checksum=True, block_linked=False, store_size=False))
+    for read in READERS:
+        assert content == read(Compression.LZ4, bytes(packed))
+    position = 7
+    for _ in range(block):
+        position += 8 + (int.from_bytes(packed[position : position + 4], "little") & 0x7FFFFFFF)
+    length = int.from_bytes(packed[position : position + 4], "little")
+    assert (length >> 31 == 1) is is_stored
+    packed[position + 4 + (length & 0x7FFFFFFF)] ^= 1
+    for read in READERS:
+        with pytest.raises(CorruptRecordError):
+            read(Compression.LZ4, bytes(packed))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 15, 16, 17, 31, 32, 64, 100, 128, 129, 200])
+def test_checksums_of_small_lz4_blocks_are_those_of_the_library(size: int) -> None:
+    content = Random(size).randbytes(size)
+    packed = bytearray(
+        lz4.frame.compress(content, block_checksum=True, block_linked=False, store_size=False) + b"behind"
+    )
+    assert content == decompress(Compression.LZ4, bytes(packed))
+    assert content == b"".join(iter_decompressed(Compression.LZ4, bytes(packed)))
+    if size:
+        packed[11 + size] ^= 1
+        with pytest.raises(CorruptRecordError):
+            list(iter_decompressed(Compression.LZ4, bytes(packed)))
+
+
+def test_what_begins_with_no_lz4_frame_is_corrupt_to_every_reader() -> None:
+    """A skippable frame, which the library passes over and Java refuses."""
+    packed = b"\x50\x2a\x4d\x18\x05\0\0\0abcde" + compress(Compression.LZ4, b"abc")
+    for read in (decompress, lambda codec, data: b"".join(iter_decompressed(codec, data))):
+        with pytest.raises(CorruptRecordError):
+            read(Compression.LZ4, packed)
 
 
 def test_gzip_members_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:

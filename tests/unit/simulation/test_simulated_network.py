@@ -106,6 +106,33 @@ def test_connecting_over_a_cut_link_times_out() -> None:
         hosts.connect(timeout_seconds=2.0)
 
 
+def test_a_request_for_a_connection_is_sent_again_until_the_link_heals() -> None:
+    hosts = Hosts()
+    hosts.internet.cut(SERVER, CLIENT)
+    hosts.scheduler.call_at(1.5, lambda: hosts.internet.heal(SERVER, CLIENT))
+
+    hosts.connect(timeout_seconds=30.0)
+
+    # The first request was lost at 0.1 s, the second one second later; the third arrives.
+    assert 3 == pytest.approx(hosts.scheduler.now, abs=0.2)
+
+
+def test_a_process_that_has_ended_sends_no_request_for_a_connection_again() -> None:
+    hosts = Hosts()
+    listener = hosts.server_loop.create_task(hosts.server.listen(SERVER, 9092))
+    hosts.internet.cut(CLIENT, SERVER)
+    hosts.client_loop.create_task(hosts.client.connect(SERVER, 9092, timeout_seconds=30.0))
+    hosts.wait()
+
+    hosts.client.end()
+    hosts.client_loop.end()
+    hosts.internet.heal(CLIENT, SERVER)
+    hosts.wait(10.0)
+
+    with pytest.raises(BlockingIOError):
+        listener.result().accept_stream()
+
+
 def test_connecting_to_nobody_is_refused() -> None:
     hosts = Hosts()
     task = hosts.client_loop.create_task(hosts.client.connect(SERVER, 1, timeout_seconds=5.0))

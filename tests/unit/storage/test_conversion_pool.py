@@ -259,3 +259,11 @@ async def test_bytes_that_wait_are_bounded_beyond_one_request(pool: ConversionPo
     blockers.release()
     await outcomes.wait(3)
     assert pool.has_room(10 * QUEUED_BYTES_MAX)
+
+
+async def test_an_idle_pool_that_nobody_closes_keeps_no_process_from_ending(pool: ConversionPool) -> None:
+    outcomes = Outcomes()
+    before = set(threading.enumerate())
+    pool.submit(Owner(), 1, lambda checkpoint: None, outcomes.done)
+    await outcomes.wait(1)
+    assert [True] == [each.daemon for each in set(threading.enumerate()) - before]

@@ -41,6 +41,29 @@ def test_assignment_drops_what_contradicts_it(
 
 
 @pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        ((1, 12, 19), ((1, 10), (2, 20), (4, 30))),
+        ((2, 25, 29), ((1, 10), (2, 20), (4, 30))),
+        ((4, 35, 39), ((1, 10), (2, 20), (4, 30))),
+        ((5, 40, 40), ((1, 10), (2, 20), (4, 30), (5, 40))),
+        ((1, 20, 20), ((1, 10),)),
+        ((1, 15, 25), ((1, 10),)),
+        ((2, 28, 30), ((1, 10), (2, 20))),
+        ((3, 30, 33), ((1, 10), (2, 20), (3, 30))),
+        ((0, 10, 11), ((0, 10),)),
+    ],
+)
+def test_a_recovered_batch_decides_where_the_file_is_newer_than_the_log(
+    batch: tuple[int, int, int], expected: tuple[tuple[int, int], ...]
+) -> None:
+    made = epochs((1, 10), (2, 20), (4, 30))
+    made.recovered(*batch)
+    assert expected == made.entries
+    assert expected[-1][0] == made.latest_epoch
+
+
+@pytest.mark.parametrize(
     ("end_offset", "expected"),
     [(31, ((1, 10), (2, 20), (3, 30))), (30, ((1, 10), (2, 20))), (20, ((1, 10),)), (0, ())],
 )
@@ -106,3 +129,12 @@ def test_an_epoch_that_a_full_disk_refuses_answers_and_is_written_with_the_next_
     made.assign(7, 30)
     assert (((3, 10), (7, 30)), 7) == (made.entries, made.latest_epoch)
     assert b"7 30\n" in files.read(made.path)
+
+
+def test_a_replica_that_follows_forgets_the_epoch_in_which_it_wrote_nothing() -> None:
+    made = epochs((3, 10), (5, 30))
+    made.assign_unwritten(7, 30)
+    made.forget_unwritten()
+    assert (((3, 10), (5, 30)), 5) == (made.entries, made.latest_epoch)
+    made.forget_unwritten()
+    assert ((3, 10), (5, 30)) == made.entries

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from kalda.storage.checkpoints import format_leader_epochs
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
@@ -280,6 +281,19 @@ def test_leader_epochs_come_back_from_the_log() -> None:
     after = broker.file_system.crash()
     after.nodes[f"{PATH}/leader-epoch-checkpoint"].content[:] = b"nonsense"
     assert entries == Broker(SMALL, after).log.leader_epochs.entries
+
+
+def test_leader_epochs_that_are_newer_than_the_log_go() -> None:
+    """A power failure brings back what the log had before a truncation, and the file of epochs is newer."""
+    broker = Broker(SMALL)
+    for number in range(12):
+        append(broker.log, b"%d" % number, leader_epoch=0)
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/leader-epoch-checkpoint"].content[:] = format_leader_epochs([(0, 0), (3, 11)])
+    log = Broker(SMALL, after).log
+    assert 12 == log.log_end_offset
+    assert ((0, 0),) == log.leader_epochs.entries
+    assert 0 == log.leader_epochs.latest_epoch
 
 
 def test_leader_epochs_of_a_cut_tail_go() -> None:

@@ -34,6 +34,7 @@ from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import desanitize, sanitize
 from kalda.common.turns import between
+from kalda.events.event import NO_EVENTS, EventKind, EventSink
 from kalda.settings import BrokerConfig
 from kalda.settings.change_rules import (
     ConfigChangeRequest,
@@ -92,6 +93,9 @@ class ConfigAdmin:
         # Held while stored settings are read, changed and written back.
         self._lock: Final = asyncio.Lock()
 
+    events: EventSink = NO_EVENTS
+    """Takes the changes; set by the broker."""
+
     def add_check(self, check: SettingsCheck) -> None:
         """Have `check` refuse settings of this broker that it cannot put in force, by raising ConfigError."""
         self._checks.append(check)
@@ -141,7 +145,17 @@ class ConfigAdmin:
                 persistent = passwords.encoded(changed, stored, {change.name for change in changes})
             await self._cluster.set_config(entity_type, entity_name, persistent)
         logger.info("%s/%s: %s", entity_type, entity_name, ", ".join(loggable(changes)))
+        self._emit(entity_type, entity_name, ", ".join(loggable(changes)))
         self._put_in_force(entity_type, entity_name, changed)
+
+    def _emit(self, entity_type: str, entity_name: str, changes: str) -> None:
+        subject: dict[str, str | int] = {}
+        if entity_type in ("topics", GROUPS):
+            subject["topic" if entity_type == "topics" else "group"] = entity_name
+        elif entity_type == "brokers" and entity_name.isdigit():
+            subject["broker"] = int(entity_name)
+        details = {"changes": changes, "entity": f"{entity_type}/{entity_name}"}
+        self.events.emit(EventKind.CONFIG_CHANGED, subject, details)
 
     async def _stored(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
         try:

@@ -101,7 +101,7 @@ def describe_group(
     entries = []
     for name in _selected(GROUP_CONFIG.keys, names):
         key = GROUP_CONFIG.keys[name]
-        synonyms = _broker_synonyms(config, GROUP_SYNONYMS[name])
+        synonyms = _broker_synonyms(config, GROUP_SYNONYMS[name]) if name in GROUP_SYNONYMS else []
         if name in overrides:
             synonyms.insert(0, ConfigSynonym(name, overrides[name], ConfigSource.DYNAMIC_GROUP_CONFIG))
         entries.append(_own_entry(key, key.format(config.groups.value(name, overrides)), synonyms))

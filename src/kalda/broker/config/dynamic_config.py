@@ -92,11 +92,30 @@ class ConfigStore:
         Raises:
             ZooKeeperError: they cannot be read.
         """
+        for topic, overrides in (await self._read_topics(cluster, topics)).items():
+            self.set_topic(topic, overrides)
+
+    async def stored_topics(
+        self, cluster: ClusterStore, topics: Iterable[str]
+    ) -> dict[str, Mapping[str, str]]:
+        """Read the overrides of topics that have no replica here.
+
+        Those are not kept: a topic that is created elsewhere, or deleted and created again, causes no
+        notification.
+
+        Raises:
+            ZooKeeperError: they cannot be read.
+        """
+        found = await self._read_topics(cluster, topics)
+        return {topic: self._accepted_overrides(topic, overrides) for topic, overrides in found.items()}
+
+    async def _read_topics(
+        self, cluster: ClusterStore, topics: Iterable[str]
+    ) -> dict[str, Mapping[str, str]]:
         names = list(topics)
         # All at once: reading a thousand topics one after the other would keep the controller waiting.
         found = await asyncio.gather(*(self._load_topic(cluster, topic) for topic in names))
-        for topic, overrides in zip(names, found, strict=True):
-            self.set_topic(topic, overrides)
+        return dict(zip(names, found, strict=True))
 
     async def _load_topic(self, cluster: ClusterStore, topic: str) -> Mapping[str, str]:
         try:

@@ -40,7 +40,8 @@ class BrokerHealth:
         if self.state is not BrokerState.RUNNING:
             return "shutting down"
         if self._registration.state is RegistrationState.NOT_REGISTERED:
-            return "not registered: the ZooKeeper session expired, and there is no new one yet"
+            engine = self._registration.engine_name
+            return f"not registered: the {engine} session expired, and there is no new one yet"
         return None
 
     def register_metrics(self, metrics: Metrics) -> None:

@@ -1,13 +1,14 @@
-"""Builds the group coordinator of a broker, for the classic protocol and the consumer protocol (KIP-848)."""
+"""Builds the group coordinator of a broker: for the classic and the consumer protocol, and share groups."""
 
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.groups.cached_topics import CachedTopics
 from kalda.broker.groups.stored_group_times import StoredGroupTimes
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.share.stored_share_settings import StoredShareSettings
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.config_def import ConfigError
 from kalda.common.types import UUID, is_other_topic, uuid_to_text
@@ -20,10 +21,15 @@ from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.group.group_coordinator_metrics import register_group_metrics
 from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.group.member_memory import MemberMemory
+from kalda.coordinator.group.share.share_group_config import ShareGroupConfig
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.records.compression import Compression
 from kalda.runtime.random import new_uuid
 from kalda.settings import BrokerConfig
+
+if TYPE_CHECKING:
+    from kalda.coordinator.group.share.share_protocol import ShareProtocol
 
 
 def consumer_group_config(config: BrokerConfig) -> ConsumerGroupConfig:
@@ -38,17 +44,33 @@ def consumer_group_config(config: BrokerConfig) -> ConsumerGroupConfig:
         raise ConfigError("group.consumer", str(error)) from None
 
 
-def check_consumer_groups(trial: BrokerConfig) -> None:
-    """Check settings of consumer groups that may change while the broker runs.
+def share_group_config(config: BrokerConfig) -> ShareGroupConfig:
+    """Read and check the settings of share groups.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
+    try:
+        return config.part(ShareGroupConfig)
+    except ValueError as error:
+        raise ConfigError("group.share", str(error)) from None
+
+
+def check_groups(trial: BrokerConfig) -> None:
+    """Check settings of consumer groups and share groups that may change while the broker runs.
 
     Raises:
         ConfigError: a value is out of its bounds.
     """
     consumer_group_config(trial)
+    share_group_config(trial)
 
 
 def build_group_coordinator(
-    context: BrokerContext, cache: MetadataCache, internal_topics: InternalTopics
+    context: BrokerContext,
+    cache: MetadataCache,
+    internal_topics: InternalTopics,
+    share_settings: StoredShareSettings,
 ) -> GroupCoordinator:
     """Make the group coordinator and its runtime for ``__consumer_offsets``."""
     config, metrics, random = context.config, context.metrics, context.runtime.random
@@ -67,8 +89,27 @@ def build_group_coordinator(
             times,
         )
 
+    share_config = share_group_config(config)
+
+    def make_share(shard: GroupShardState) -> "ShareProtocol":
+        # Imported when a cluster has share groups.
+        from kalda.coordinator.group.share.share_protocol import ShareProtocol
+
+        return ShareProtocol(shard, share_config, topics, share_settings)
+
+    memory = MemberMemory(settings, lambda: coordinator.held_bytes())
+
     def make_shard(partition: int) -> GroupShard:
-        return GroupShard(partition, settings, statistics, lambda: str(new_uuid(random)), make_consumer)
+        return GroupShard(
+            partition,
+            settings,
+            statistics,
+            lambda: str(new_uuid(random)),
+            make_consumer,
+            memory,
+            context.events,
+            make_share,
+        )
 
     runtime = internal_topics.add(
         make_shard,
@@ -123,6 +164,7 @@ class DeletedTopics:
     def on_change(self, changed: Collection[str]) -> None:
         """Compare the ids of changed topics with those seen before and report the deleted topics."""
         deleted = set()
+        deleted_ids = set()
         for name in changed:
             before = self._known.pop(name, None)
             topic = self._cache.topic(name)
@@ -130,4 +172,5 @@ class DeletedTopics:
                 self._known[name] = topic.topic_id
             if before is not None and (topic is None or is_other_topic(topic.topic_id, before)):
                 deleted.add(name)
-        self._coordinator.on_topics_deleted(deleted)
+                deleted_ids.add(before)
+        self._coordinator.on_topics_deleted(deleted, deleted_ids)

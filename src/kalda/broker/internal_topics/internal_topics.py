@@ -16,7 +16,12 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.topics.topic_admin import TopicAdmin
-from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.broker.topics.topic_names import (
+    CLUSTER_HISTORY_TOPIC,
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.types import BrokerEndpoint, TopicPartition
@@ -34,6 +39,8 @@ S = TypeVar("S", bound=CoordinatorShard)
 _METRICS_TYPE: Final = {
     GROUP_METADATA_TOPIC: "group-coordinator-metrics",
     TRANSACTION_STATE_TOPIC: "transaction-coordinator-metrics",
+    CLUSTER_HISTORY_TOPIC: "cluster-history-metrics",
+    SHARE_GROUP_STATE_TOPIC: "share-coordinator-metrics",
 }
 
 
@@ -58,6 +65,7 @@ class InternalTopics:
         self._partition_counts: Final = {
             GROUP_METADATA_TOPIC: config.offsets_topic_num_partitions,
             TRANSACTION_STATE_TOPIC: config.transaction_state_log_num_partitions,
+            SHARE_GROUP_STATE_TOPIC: config.share_coordinator_state_topic_num_partitions,
         }
         self._runtimes: Final[dict[str, CoordinatorRuntime[Any]]] = {}
         self._being_created: Final[set[str]] = set()

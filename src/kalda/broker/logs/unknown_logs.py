@@ -52,10 +52,11 @@ async def warn_of_unknown_logs(
     names = sorted({partition.topic for partition in unknown})
     more = len(names) - _NAMED_MAX
     logger.warning(
-        "ZooKeeper does not have %d partitions whose records are in %s, of these topics: %s%s. They are not "
-        "served; their files stay. If ZooKeeper's data is an older copy, stop all brokers and restore a "
+        "%s does not have %d partitions whose records are in %s, of these topics: %s%s. They are not "
+        "served; their files stay. If its data is an older copy, stop all brokers and restore a "
         "newer one before topics of these names are created again. If the topics were deleted while this "
         "broker was down, remove their directories",
+        store.zookeeper.engine_name,
         len(unknown),
         ", ".join(log_dirs),
         ", ".join(names[:_NAMED_MAX]),

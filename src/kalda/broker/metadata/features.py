@@ -2,15 +2,16 @@
 
 A finalized feature is in force on every broker, and clients may rely on it. With ``transaction.version`` 2
 each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 enables consumer
-groups (KIP-848), if the setting `group.coordinator.rebalance.protocols` has them too. The first
-broker of a new cluster finalizes the levels that it supports. `Features` reads and watches the znode,
-finalizes those levels, and makes the changes that an operator requests: the handler of UpdateFeatures calls
-`update`, on the broker that is the controller.
+groups (KIP-848), if the setting `group.coordinator.rebalance.protocols` has them too. ``share.version`` 1
+enables share groups (KIP-932). The first broker of a new cluster finalizes the levels that it supports.
+`Features` reads and watches the znode, finalizes those levels, and makes the changes that an operator
+requests: the handler of UpdateFeatures calls `update`, on the broker that is the controller.
 
 Brokers of Apache Kafka with ZooKeeper support no feature, and exit when the znode finalizes one. The levels
 are therefore in a key of Kalda's own, which they ignore::
 
-    {"version":1,"status":1,"features":{},"kalda":{"group.version":1,"transaction.version":2}}
+    {"version":1,"status":1,"features":{},
+     "kalda":{"group.version":1,"share.version":1,"transaction.version":2}}
 
 While a broker of Apache Kafka is registered no feature is in force, whatever the znode contains, and Kalda's
 brokers remove the levels from the znode: clients notice that by its version. They do not come back by
@@ -41,10 +42,11 @@ logger: Final = logging.getLogger(__name__)
 
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
 Levels = Mapping[str, tuple[int, int]]
 """By feature: the lowest and the highest level that a broker supports."""
 
-SUPPORTED: Final[Levels] = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
+SUPPORTED: Final[Levels] = {GROUP_VERSION: (0, 1), SHARE_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}
 
 RETRY_SECONDS: Final = 1.0
 _ZNODE_VERSION: Final = 1
@@ -106,6 +108,11 @@ class Features:
     def group_version(self) -> int:
         """The level of ``group.version``; 0 if it is not finalized."""
         return self.levels.get(GROUP_VERSION, 0)
+
+    @property
+    def share_version(self) -> int:
+        """The level of ``share.version``; 0 if it is not finalized."""
+        return self.levels.get(SHARE_VERSION, 0)
 
     async def start(self) -> None:
         """Read the features; in a new cluster, finalize the levels that this broker supports.

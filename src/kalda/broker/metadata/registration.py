@@ -21,9 +21,11 @@ from typing import Final
 from kalda.broker.metadata.session_file import SessionFile
 from kalda.cluster import paths, schema
 from kalda.cluster.cluster_store import BrokerIdInUseError, ClusterStore
+from kalda.cluster.engine_migration.marker import require_open
 from kalda.cluster.schema import BrokerInfo
 from kalda.common import invariants
 from kalda.common.backoff import jittered
+from kalda.events.event import NO_EVENTS, EventKind, EventSink, Plain
 from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties
@@ -84,9 +86,13 @@ class BrokerRegistration:
         clock: Clock,
         session_timeout_ms: int,
         session_file: SessionFile | None = None,
+        events: EventSink = NO_EVENTS,
     ) -> None:
         self._cluster = cluster
         self._session_file = session_file
+        self._events: Final = events
+        self._lost_at: float | None = None
+        """When the connection to ZooKeeper was lost, in monotonic seconds; None while there is one."""
         self._previous_key = session_file.read() if session_file is not None else None
         """The session of the previous process; None after it was closed, or if there is none."""
         self._info_factory = info_factory
@@ -120,6 +126,11 @@ class BrokerRegistration:
     def is_healthy(self) -> bool:
         """Whether the broker is registered and connected to ZooKeeper."""
         return self._state is RegistrationState.REGISTERED
+
+    @property
+    def engine_name(self) -> str:
+        """What the engine that keeps the registration is called."""
+        return self._cluster.zookeeper.engine_name
 
     def statistics(self) -> RegistrationStatistics:
         """Return the figures for health checks and metrics."""
@@ -188,6 +199,8 @@ class BrokerRegistration:
             session_id = self._note_session()
             try:
                 epoch = await self._cluster.register_broker(info, frozenset(self._own_sessions))
+                # A migration closes the engine before it looks for registrations.
+                await require_open(self._cluster.zookeeper)
             except BrokerIdInUseError as error:
                 if self._clock.monotonic() >= deadline:
                     raise
@@ -223,6 +236,7 @@ class BrokerRegistration:
             assert epoch >= self._newest_epoch >= -1, f"broker epoch {epoch} after {self._newest_epoch}"
         self._epoch = self._newest_epoch = epoch
         self._registrations += 1
+        self._emit(EventKind.BROKER_REGISTERED, {"broker_epoch": epoch})
         is_out_of_reach = zookeeper.state is SessionState.SUSPENDED
         self._state = RegistrationState.OUT_OF_REACH if is_out_of_reach else RegistrationState.REGISTERED
         if invariants.enabled:
@@ -278,6 +292,12 @@ class BrokerRegistration:
         self._watched_session = 0
         self._changed.set()
 
+    def _lost_for(self) -> float:
+        return 0.0 if self._lost_at is None else round(self._clock.monotonic() - self._lost_at, 3)
+
+    def _emit(self, kind: str, details: Mapping[str, Plain]) -> None:
+        self._events.emit(kind, {"broker": self._broker_id}, details)
+
     def check_invariants(self) -> None:
         """Check that there is a broker epoch exactly while there is a registration."""
         is_registered = self._state in (RegistrationState.REGISTERED, RegistrationState.OUT_OF_REACH)
@@ -314,24 +334,38 @@ class BrokerRegistration:
             return
         if session is SessionState.EXPIRED:
             self._expiries += 1
+            self._emit(EventKind.SESSION_EXPIRED, {"broker_epoch": self._epoch, "seconds": self._lost_for()})
             self._state = RegistrationState.NOT_REGISTERED
             self._epoch = -1
             logger.warning(
-                "broker %d lost its registration because its ZooKeeper session expired", self._broker_id
+                "broker %d lost its registration because its %s session expired",
+                self._broker_id,
+                self._cluster.zookeeper.engine_name,
             )
         elif session is SessionState.SUSPENDED:
             self._disconnects += 1
+            self._lost_at = self._clock.monotonic()
+            self._emit(EventKind.SESSION_LOST, {"broker_epoch": self._epoch})
             if self._state is RegistrationState.REGISTERED:
                 self._state = RegistrationState.OUT_OF_REACH
                 logger.warning(
-                    "broker %d lost its ZooKeeper connection; serving from cached metadata until it "
-                    "reconnects",
+                    "broker %d lost its %s connection; serving from cached metadata until it reconnects",
                     self._broker_id,
+                    self._cluster.zookeeper.engine_name,
                 )
         elif session is SessionState.CONNECTED:
+            if self._lost_at is not None:
+                self._emit(
+                    EventKind.SESSION_RESTORED, {"broker_epoch": self._epoch, "seconds": self._lost_for()}
+                )
+                self._lost_at = None
             if self._state is RegistrationState.OUT_OF_REACH:
                 self._state = RegistrationState.REGISTERED
-                logger.info("broker %d has reconnected to ZooKeeper and is still registered", self._broker_id)
+                logger.info(
+                    "broker %d has reconnected to %s and is still registered",
+                    self._broker_id,
+                    self._cluster.zookeeper.engine_name,
+                )
             self._changed.set()
         if invariants.enabled:
             self.check_invariants()

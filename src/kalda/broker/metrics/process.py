@@ -13,6 +13,7 @@ from typing import Final
 from kalda.common.busy_time import IdleShare, busy_seconds
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.runtime.system.proc import open_descriptor_count, proc_file
+from kalda.storage.descriptors import descriptors_max
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -22,7 +23,7 @@ _NO_LABELS: Final[Labels] = ()
 def register_process_metrics(metrics: Metrics) -> None:
     """Publish memory, processor time and open files, and the bytes that went to and came from disks."""
     metrics.table(
-        lambda: [(_NO_LABELS, (*_from_stat(), open_descriptor_count(), _open_files_max()))],
+        lambda: [(_NO_LABELS, (*_from_stat(), open_descriptor_count(), descriptors_max()))],
         Column("process_cpu_seconds", "counter", "User and system CPU time in seconds."),
         Column("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes."),
         Column("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
@@ -95,11 +96,6 @@ def _boot_time() -> float | None:
     except OSError:
         pass
     return None
-
-
-def _open_files_max() -> float | None:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _disk_bytes() -> tuple[int | None, int | None]:

@@ -17,8 +17,10 @@ from kalda.common.pending import Pending
 from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.group import Group
+from kalda.coordinator.group.share.share_group import ShareGroup
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kalda.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kalda.protocol.namespaces.namespace import Namespace
 from kalda.security.acl.model import AccessControlEntry, AclFilter, ResourcePattern
 from kalda.zookeeper.errors import NoNodeError, NotEmptyError
@@ -133,6 +135,12 @@ async def _remove_members(services: BrokerServices, group: Group) -> None:
                 group_id=group.group_id, member_id=member_id, member_epoch=_LEAVE_EPOCH
             )
             await _result(services.consumer_groups.heartbeat(request, 0, "", ""))
+    elif isinstance(group, ShareGroup):
+        for member_id in list(group.members):
+            leave = ShareGroupHeartbeatRequest(
+                group_id=group.group_id, member_id=member_id, member_epoch=_LEAVE_EPOCH
+            )
+            await _result(services.share.groups.heartbeat(leave, "", ""))
 
 
 async def _in_rounds(remove: Callable[[], Awaitable[bool]], what: str, spaces: Collection[Namespace]) -> None:

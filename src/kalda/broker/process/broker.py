@@ -31,6 +31,8 @@ from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
 if TYPE_CHECKING:
     from kalda.broker.process.faulty_machine import FaultyMachine
+    from kalda.broker.process.http_child import HttpChild
+    from kalda.etcd.client import EtcdClient
     from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
 logger: Final = logging.getLogger(__name__)
@@ -68,22 +70,32 @@ async def serve(
     termination: Termination,
     zookeeper: str,
     client_file: Path | None = None,
+    http: "HttpChild | None" = None,
 ) -> BaseException | None:
     """Run a broker until termination is requested; return the fault that caused the request, if one did.
 
-    The ready line names the address of the broker and `zookeeper`, the `client_file` that of the broker.
+    The ready line names the address of the broker, `zookeeper` (``coordination=`` in front of an address with
+    a scheme), and the address of `http`, a child process
+    that lives as long as the broker. The `client_file` gets the address of the broker.
 
     Raises:
         TerminationRequestedError: termination was requested before the broker served.
-        ExceptionGroup: the broker could not start, or one of its tasks failed.
+        ExceptionGroup: the broker or the child could not start, or one of the broker's tasks failed.
     """
     poll_busily(asyncio.get_running_loop(), config.kalda_busy_poll_us / 1e6)
     async with asyncio.TaskGroup() as tasks:
         await termination.unless_requested(broker.start(tasks))
         if client_file is not None:
             write_bootstrap(client_file, broker.bootstrap)
-        termination.ready(f"bootstrap={broker.bootstrap} zookeeper={zookeeper}")
-        fault = await termination.wait()
+        try:
+            address = "" if http is None else await termination.unless_requested(http.start(broker.bootstrap))
+            served = f" http={address}" if address else ""
+            engine = "coordination" if "://" in zookeeper else "zookeeper"
+            termination.ready(f"bootstrap={broker.bootstrap} {engine}={zookeeper}{served}")
+            fault = await termination.wait()
+        finally:
+            if http is not None:
+                await http.stop()
         await broker.stop(termination.hurried)
     return fault
 
@@ -99,7 +111,7 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
                 machine.use_session(zookeeper)
             broker = make_broker(config, zookeeper, executor, machine)
             try:
-                fault = await serve(broker, config, termination, config.zookeeper_connect or "")
+                fault = await serve(broker, config, termination, coordination_of(config))
             finally:
                 if zookeeper.state is SessionState.SUSPENDED or broker.is_zookeeper_silent:
                     zookeeper.abandon()
@@ -121,7 +133,30 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
     )
 
 
-async def connect(config: BrokerConfig, machine: "FaultyMachine | None" = None) -> "EnsembleClient":
+def coordination_of(config: BrokerConfig) -> str:
+    """Return the address of the engine: that of etcd, or ZooKeeper's without a scheme."""
+    return config.coordination_connect or config.zookeeper_connect or ""
+
+
+async def connect(
+    config: BrokerConfig, machine: "FaultyMachine | None" = None
+) -> "EnsembleClient | EtcdClient":
+    """Open a session with the engine of the settings.
+
+    Raises:
+        ProcessError: the engine does not answer in time, or a setting is not valid.
+    """
+    if config.coordination_connect is not None:
+        # Imported here: its library is an extra, and the other engines need none of it.
+        from kalda.broker.process.etcd import connect_etcd
+
+        return await connect_etcd(config)
+    return await _connect_zookeeper(config, machine)
+
+
+async def _connect_zookeeper(
+    config: BrokerConfig, machine: "FaultyMachine | None" = None
+) -> "EnsembleClient":
     """Open a session with the ZooKeeper ensemble of ``zookeeper.connect``, over the links of `machine`.
 
     With ``zookeeper.set.acl`` it closes the znodes of the cluster that everybody could change.
@@ -156,9 +191,13 @@ async def connect(config: BrokerConfig, machine: "FaultyMachine | None" = None) 
 
 
 async def close_session(zookeeper: ZooKeeperClient) -> None:
-    """Close the session; if ZooKeeper does not answer, leave it to expire."""
+    """Close the session; if the engine does not answer, leave it to expire."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS_MAX):
             await zookeeper.close()
     except (ZooKeeperError, TimeoutError) as error:
-        logger.warning("the ZooKeeper session was not closed and will expire: %s", str(error) or "no answer")
+        logger.warning(
+            "the %s session was not closed and will expire: %s",
+            zookeeper.engine_name,
+            str(error) or "no answer",
+        )

@@ -27,6 +27,7 @@ from typing import Final
 from kalda.broker.process.brokers_login import OwnAcl, login_user, write_login
 from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect_in_start
 from kalda.broker.process.errors import ProcessError
+from kalda.broker.process.http_child import HttpChild, HttpOptions
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.secure import ensure_users, open_doors, write_bootstrap
@@ -208,13 +209,15 @@ def run_group(
     users: Mapping[str, str] = MappingProxyType({}),
     client_file: Path | None = None,
     options: Sequence[str] = (),
+    http: HttpOptions | None = None,
 ) -> int:
     """Run one broker for each of the settings until a signal, or until none is left; return the exit code.
 
     The children read the `config_file` themselves, so its secrets stay out of command lines; `settings` are
     passed on the command line. `configs` has the result of both for each broker. Every child gets `options`.
     `users` are passwords by user that exist before the brokers start. The start makes a secured cluster if
-    there is a `client_file`, into which the addresses of the brokers are written.
+    there is a `client_file`, into which the addresses of the brokers are written. With `http`, `kalda http`
+    runs as one more child.
     """
 
     async def main(termination: Termination) -> int:
@@ -240,7 +243,8 @@ def run_group(
                 await zookeeper.close()
             group = ProcessGroup(termination, embedded, directory, config_file, options)
             wanted = [{**each, "zookeeper.connect": address, **login} for each in settings]
-            return await _run_children(termination, group, wanted, address, client_file)
+            child = None if http is None else HttpChild(http)
+            return await _run_children(termination, group, wanted, address, client_file, child)
 
     shared = [each for each in differing_settings(configs[0]) if each.partition("=")[0] not in PER_BROKER]
     ports = [port for config in configs for port in ports_of(config)]
@@ -268,6 +272,7 @@ async def _run_children(
     settings: Sequence[Mapping[str, str]],
     zookeeper: str,
     client_file: Path | None,
+    http: HttpChild | None,
 ) -> int:
     watching: asyncio.Task[None] | None = None
     fault: BaseException | None = None
@@ -277,11 +282,16 @@ async def _run_children(
         bootstrap = ",".join(addresses)
         if client_file is not None:
             write_bootstrap(client_file, bootstrap)
-        termination.ready(f"bootstrap={bootstrap} zookeeper={zookeeper}")
+        served = ""
+        if http is not None:
+            served = f" http={await termination.unless_requested(http.start(bootstrap))}"
+        termination.ready(f"bootstrap={bootstrap} zookeeper={zookeeper}{served}")
         fault = await termination.wait()
         if fault is not None:
             logger.critical("the cluster stops: %s", fault)
     finally:
+        if http is not None:
+            await http.stop()
         is_clean = await group.stop()
         if watching is not None:
             await watching

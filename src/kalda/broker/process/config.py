@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from kalda.common.config_def import ConfigError
+from kalda.etcd.address import ETCD, parse_etcd_address, split_scheme
 from kalda.settings import BrokerConfig
 from kalda.settings.broker_config import refuse_kraft
 from kalda.settings.summary import settings_without_effect
+from kalda.zookeeper.errors import BadArgumentsError
 from kalda.zookeeper.server.config import ZooKeeperConfig
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -41,7 +43,10 @@ def small_cluster_settings(brokers: int) -> dict[str, str]:
     return {
         "group.consumer.assignment.interval.ms": "0",
         "group.initial.rebalance.delay.ms": "0",
+        "group.share.assignment.interval.ms": "0",
         "offsets.topic.replication.factor": str(min(3, brokers)),
+        "share.coordinator.state.topic.min.isr": str(min(2, brokers)),
+        "share.coordinator.state.topic.replication.factor": str(min(3, brokers)),
         "transaction.state.log.replication.factor": str(min(3, brokers)),
         "transaction.state.log.min.isr": str(min(2, brokers)),
     }
@@ -131,8 +136,12 @@ def broker_config(
     broker_id: int | None,
     port: int | None,
     zookeeper: str | None,
+    coordination: str | None = None,
 ) -> BrokerConfig:
     """Return the settings of `kalda broker`; None stands for an option that was not given.
+
+    `coordination`, and `coordination.connect`, name the engine; ``zookeeper://`` of it becomes
+    `zookeeper.connect`.
 
     Raises:
         ConfigError: a setting is unknown or not allowed, or an option and a setting disagree.
@@ -147,12 +156,40 @@ def broker_config(
         settings["broker.id"] = str(broker_id)
     if "log.dir" in properties and "log.dirs" not in properties:
         del settings["log.dirs"]
+    _require_agreement("--coordination", coordination, "coordination.connect", properties)
+    _choose_engine(settings, properties, zookeeper, coordination)
     config = BrokerConfig.from_properties(settings)
     _require_port(port, properties)
     for name in ("broker.id", "node.id"):
         _require_agreement("--id", broker_id, name, properties)
     _require_agreement("--zookeeper", zookeeper, "zookeeper.connect", properties)
     return config
+
+
+def _choose_engine(
+    settings: dict[str, str], properties: Mapping[str, str], zookeeper: str | None, coordination: str | None
+) -> None:
+    """Leave in `settings` the address of one engine."""
+    given = coordination or properties.get("coordination.connect", "").strip()
+    if not given:
+        return
+    try:
+        scheme, rest = split_scheme(given)
+        if scheme == ETCD:
+            parse_etcd_address(rest)
+    except BadArgumentsError as error:
+        raise ConfigError("coordination.connect", str(error)) from None
+    if zookeeper is not None or "zookeeper.connect" in properties:
+        raise ConfigError(
+            "coordination.connect",
+            f"`coordination.connect`={given} and `zookeeper.connect`="
+            f"{properties.get('zookeeper.connect', zookeeper)} name two engines; give only one of them",
+        )
+    del settings["zookeeper.connect"]
+    settings.pop("coordination.connect", None)
+    settings["coordination.connect" if scheme == ETCD else "zookeeper.connect"] = (
+        given if scheme == ETCD else rest
+    )
 
 
 def zookeeper_config(

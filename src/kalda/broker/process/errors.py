@@ -8,6 +8,7 @@ from typing import Final
 
 from kalda.broker.context.start_error import BrokerStartError
 from kalda.cluster.cluster_store import BrokerIdInUseError
+from kalda.cluster.engine_migration.marker import EngineClosedError
 from kalda.cluster.schema import SchemaError
 from kalda.common.config_def import ConfigError
 from kalda.common.logging import report_failure
@@ -27,6 +28,7 @@ OPERATOR_ERRORS: Final = (
     ProcessError,
     BrokerStartError,
     BrokerIdInUseError,
+    EngineClosedError,
     ConfigError,
     ZooKeeperError,
     CorruptionError,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kalda.broker.process.errors import ProcessError, report_end
-from kalda.broker.process.garbage import collecting_in_steps
 from kalda.broker.process.malloc_tuning import keep_freed_memory
 from kalda.broker.process.ports import WantedPort, require_free
 from kalda.broker.process.start_log import Announcement
@@ -26,6 +25,7 @@ from kalda.broker.process.start_rollback import StartUndo
 from kalda.runtime.filesystem import DirectoryLock
 from kalda.runtime.system.event_loop import new_event_loop
 from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.runtime.system.garbage import collecting_in_steps
 
 logger: Final = logging.getLogger(__name__)
 

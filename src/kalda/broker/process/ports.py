@@ -25,7 +25,8 @@ class WantedPort:
 
 def ports_of(config: BrokerConfig) -> list[WantedPort]:
     """Return the addresses that a broker with these settings listens on."""
-    wanted = [WantedPort(f"listener {each.name}", each.host, each.port) for each in config.listeners]
+    listeners = (*config.listeners, *config.nats_listeners)
+    wanted = [WantedPort(f"listener {each.name}", each.host, each.port) for each in listeners]
     if config.metrics_port is not None:
         wanted.append(WantedPort("`metrics.port`", config.metrics_address, config.metrics_port))
     return wanted

@@ -20,6 +20,7 @@ from typing import Final
 from kalda.broker.process.broker import close_session, faulty_machine, make_broker, serve
 from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
+from kalda.broker.process.http_child import HttpChild, HttpOptions
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.secure import ensure_users, open_doors
@@ -42,11 +43,13 @@ def run_standalone(
     zookeeper_port: int = 0,
     users: Mapping[str, str] = MappingProxyType({}),
     client_file: Path | None = None,
+    http: HttpOptions | None = None,
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
     `users` are passwords by user that exist before the broker starts. The start makes a secured cluster if
-    there is a `client_file`, into which the broker's address is written.
+    there is a `client_file`, into which the broker's address is written. With `http`, `kalda http` runs as a
+    child.
     """
 
     async def main(termination: Termination) -> int:
@@ -69,7 +72,8 @@ def run_standalone(
             if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM), users)
             broker = make_broker(config, zookeeper, executor, faulty_machine(config))
-            fault = await serve(broker, config, termination, address, client_file)
+            child = None if http is None else HttpChild(http)
+            fault = await serve(broker, config, termination, address, client_file, child)
             if fault is None:
                 await close_session(zookeeper)
             else:

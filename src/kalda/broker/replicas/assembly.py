@@ -71,7 +71,9 @@ def build_replication(
         return cache.endpoint(broker_id, config.inter_broker_listener_name)
 
     missing = MissingRecords(broker_id, context.log_manager.resources, context.dialer, find_broker, clock)
-    isr_changes = IsrChanges(IsrStore(context.cluster_store.zookeeper), clock, context.runtime.random)
+    isr_changes = IsrChanges(
+        IsrStore(context.cluster_store.zookeeper), clock, context.runtime.random, context.events
+    )
     fetchers = ReplicaFetcherManager(
         broker_id,
         config,
@@ -83,6 +85,7 @@ def build_replication(
         clock=clock,
         random=context.runtime.random,
         tasks=tasks,
+        events=context.events,
     )
     context.config_store.on_broker_change(fetchers.on_settings_change)
     cache.on_change(fetchers.on_cluster_change)

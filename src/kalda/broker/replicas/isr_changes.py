@@ -21,6 +21,7 @@ from kalda.cluster.schema import PartitionState
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
+from kalda.events.event import NO_EVENTS, EventKind, EventSink, Plain
 from kalda.runtime.clock import Clock
 from kalda.runtime.random import Random
 from kalda.zookeeper.errors import ZooKeeperError
@@ -60,10 +61,15 @@ class IsrOutcomes(Protocol):
 class IsrChanges:
     """Queues and writes the changes of one broker."""
 
-    def __init__(self, store: IsrStore, clock: Clock, random: Random) -> None:
+    def __init__(self, store: IsrStore, clock: Clock, random: Random, events: EventSink = NO_EVENTS) -> None:
         self.store = store
         """Where changes are written; a model of other brokers replaces it."""
         self._clock: Final = clock
+        self._events: Final = events
+        self._written: Final[dict[_Move, list[Plain]]] = {}
+        """Partitions with changes that the present write has made, for one event of the equal ones."""
+        self._lagging: Final[dict[_Move, Plain]] = {}
+        """For removals, how far behind the removed replicas were in the first of the partitions."""
         self._backoff: Final = ExponentialBackoff(*BACKOFF_MS, random.uniform)
         self._queue: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._is_queued: Final = asyncio.Event()
@@ -131,6 +137,7 @@ class IsrChanges:
                 self._queue.setdefault(partition.topic_partition, (partition, change))
             else:
                 self._settle(outcomes, partition, change, result)
+        self._emit_written()
         if self._queue:
             self._is_queued.set()
         if errors and not self._is_failing:
@@ -168,6 +175,7 @@ class IsrChanges:
             self._is_urgent |= partition.is_being_reassigned
             self._unannounced.add(change.topic_partition)
             self._last_change = self._clock.monotonic()
+            self._note_written(partition, change, result.version)
             if partition.commit_isr(change, result.version):
                 outcomes.wake(partition)
             return
@@ -176,7 +184,7 @@ class IsrChanges:
         if state is None:
             # The topic is being deleted; the change stays pending until the replica goes.
             logger.info(
-                "%s: ZooKeeper has no state to change",
+                "%s: there is no state to change any more",
                 partition.topic_partition,
             )
         elif state.leader_epoch == partition.leader_epoch:
@@ -191,6 +199,30 @@ class IsrChanges:
                 outcomes.wake(partition)
         else:
             settle_newer_state(outcomes, partition, state)
+
+    def _note_written(self, partition: Partition, change: IsrChange, version: int) -> None:
+        topic, number = partition.topic_partition
+        move = topic, change.is_expansion, partition.isr, change.isr
+        self._written.setdefault(move, []).append([number, partition.leader_epoch, version])
+        removed = [] if change.is_expansion else sorted(set(partition.isr) - set(change.isr))
+        if removed and move not in self._lagging:
+            self._lagging[move] = [partition.lag_of(replica, self._clock.monotonic()) for replica in removed]
+
+    def _emit_written(self) -> None:
+        """Emit the changes that were written, with one event for the equal changes of a topic."""
+        for move, partitions in self._written.items():
+            topic, _, before, after = move
+            details: dict[str, Plain] = {
+                "partitions": partitions,
+                "isr_before": before,
+                "isr": after,
+                "by": "leader",
+            }
+            if move in self._lagging:
+                details["lagging"] = self._lagging[move]
+            self._events.emit(EventKind.ISR_CHANGED, {"topic": topic}, details)
+        self._written.clear()
+        self._lagging.clear()
 
     async def check_leadership(self, outcomes: IsrOutcomes, partitions: list[Partition]) -> None:
         """Stop leading where ZooKeeper has another leader; called after a session expired and was replaced.

@@ -18,6 +18,7 @@ from typing import Final
 
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.cluster.isr_store import IsrStore
+from kalda.events.event import EventKind
 from kalda.runtime.background import run_in_background
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
@@ -97,6 +98,7 @@ class LogDirFailures:
             gone = self._roles.take_offline(directory)
             reason = self._log_manager.offline_directories.get(directory)
             logger.error("log directory %s failed (%s): %d replicas go offline", directory, reason, len(gone))
+            self._emit(EventKind.DIRECTORY_FAILED, directory, reason)
         if not self._log_manager.live_directories:
             directories = ", ".join(
                 f"{name} ({reason})" for name, reason in self._log_manager.offline_directories.items()
@@ -116,6 +118,7 @@ class LogDirFailures:
                 continue
             self._is_unannounced = True
             count = self._roles.pause_following(directory)
+            self._emit(EventKind.DIRECTORY_FULL, directory, reason)
             logger.error(
                 "Log directory %s is full (%s; %d bytes free): its %d replicas cannot be written, and other "
                 "in-sync replicas lead where there are any. Delete topics, lower their retention or grow the "
@@ -141,6 +144,7 @@ class LogDirFailures:
         self._newly_full.discard(directory)
         self._is_unannounced = True
         count = self._roles.resume_following(directory)
+        self._emit(EventKind.DIRECTORY_RECOVERED, directory, None)
         logger.info(
             "Log directory %s has room again (%d bytes free): its %d replicas are written again",
             directory,
@@ -161,6 +165,11 @@ class LogDirFailures:
             logger.warning("Cannot notify the controller of the log directories, retrying: %s", error)
             return False
         return True
+
+    def _emit(self, kind: str, directory: str, reason: str | None) -> None:
+        self._log_manager.resources.events.emit(
+            kind, {"broker": self._broker_id}, {"directory": directory, "reason": reason}
+        )
 
     def _on_failure(self, directory: str) -> None:
         # Called inside an append or a flush, which must not lose its log: the loop's next turn acts.

@@ -10,10 +10,14 @@ it lacks them too, or after `PATIENCE_SECONDS` if some do not answer. A follower
 any case. Replicas that return later are still asked. `missing_search` decides this; this module connects,
 fetches and fills.
 
+A leader whose own records differ before the missing ones answers where, and its follower truncates there: a
+power failure may bring back records that the follower had replaced.
+
 The requests have replica id -2, like those of Kafka's tools: any replica answers, up to its own high
 watermark. Records that were never committed are not searched for: a follower truncates them when its leader
 has answered that it has committed nothing there. Without that answer it keeps its log end: it may be elected
-next, and as a leader with a shorter log it would make others truncate committed records.
+next, and as a leader with a shorter log it would make others truncate committed records. A leader truncates
+them when the search has ended and every follower's fetches have shown that it has none of them either.
 """
 
 import asyncio
@@ -23,6 +27,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
+from kalda.broker.replicas.follower.truncation import offset_to_truncate_to
 from kalda.broker.replicas.missing_search import (
     LATE_PAUSE_SECONDS,
     PATIENCE_SECONDS,
@@ -36,10 +41,11 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.fetch_session import TOPIC_IDS_FROM
-from kalda.protocol.messages.fetch import FetchResponse, PartitionData
+from kalda.protocol.messages.fetch import EpochEndOffset, FetchResponse, PartitionData
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.runtime.clock import Clock
 from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
+from kalda.storage.leader_epoch_cache import UNDEFINED_EPOCH
 from kalda.storage.log_resources import LogResources
 from kalda.storage.missing_filler import GapFiller
 from kalda.storage.missing_offsets import OffsetRange
@@ -175,13 +181,31 @@ class MissingRecords:
         """Act on the verdict on a round."""
         name = search.partition.topic_partition
         verdict = search.judge(self._clock.monotonic())
+        if verdict not in (Verdict.FILLED, Verdict.GOES_ON):
+            self._give_up(search, verdict)
+        if verdict is not Verdict.FILLED and self._truncate_end(search):
+            verdict = search.judge(self._clock.monotonic())
         if verdict is Verdict.FILLED:
             logger.info("%s: no offsets are missing any more", name)
             self._settle(search)
-        elif verdict is not Verdict.GOES_ON:
-            self._give_up(search, verdict)
         if verdict in (Verdict.FILLED, Verdict.LOST) and self._is_current(search):
             del self._searches[name]
+
+    def _truncate_end(self, search: GapSearch) -> bool:
+        offset = search.unrecoverable_end()
+        if offset is None:
+            return False
+        try:
+            search.partition.truncate_end(offset)
+        except LogStorageError as error:
+            logger.warning("%s", error)
+            return False
+        logger.error(
+            "%s: truncated to %d: no replica has the records behind it, and none of them was committed",
+            search.partition.topic_partition,
+            offset,
+        )
+        return True
 
     def _settle(self, search: GapSearch) -> None:
         partition = search.partition
@@ -291,11 +315,18 @@ class MissingRecords:
         """Fetch until the gap is filled or the replica has no more; return as `_fill` does."""
         while filler.next_offset < gap.end:
             before = filler.next_offset
-            data = await self._fetch(connection, search.partition, before)
+            asks_leader = not search.partition.is_leader and broker_id == search.partition.leader_id
+            leader_epoch = search.partition.leader_epoch
+            last_epoch = filler.last_epoch if asks_leader else UNDEFINED_EPOCH
+            data = await self._fetch(connection, search.partition, before, last_epoch)
             if not self._is_current(search):
                 return None
             answer = answer_of(data)
             search.note(broker_id, before, answer)
+            if answer is Answer.DIVERGES:
+                if search.partition.leader_epoch == leader_epoch and not search.partition.is_leader:
+                    _truncate_to_leader(search.partition, gap, data.diverging_epoch)
+                return None
             if answer is not Answer.RECORDS:
                 return None
             assert isinstance(data.records, bytes | bytearray | memoryview), f"a {type(data.records)}"
@@ -330,14 +361,24 @@ class MissingRecords:
             raise error
 
     async def _fetch(
-        self, connection: LeaderConnection, partition: "Partition", offset: int
+        self, connection: LeaderConnection, partition: "Partition", offset: int, last_epoch: int
     ) -> PartitionData:
-        """Request records from `offset` on; raises `ConnectionError`."""
+        """Request records from `offset` on; raises `ConnectionError`.
+
+        `last_epoch` is the leader epoch of the record before, if the leader is asked; otherwise -1.
+        """
         name = partition.topic_partition
         version = connection.version_of(ApiKey.FETCH)
         if not partition.is_named_by_id:
             version = min(version, TOPIC_IDS_FROM - 1)
-        request = fetch_request(name, partition.topic_id, offset, version)
+        request = fetch_request(
+            name,
+            partition.topic_id,
+            offset,
+            version,
+            leader_epoch=partition.leader_epoch if last_epoch >= 0 else UNDEFINED_EPOCH,
+            last_fetched_epoch=last_epoch,
+        )
         response = await connection.request(request, timeout_seconds=REQUEST_SECONDS, version=version)
         assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
         if response.error_code:
@@ -347,3 +388,26 @@ class MissingRecords:
                 if data.partition_index == name.partition:
                     return data
         raise ConnectionError(f"the response to a fetch lacks {name}")
+
+
+def _truncate_to_leader(partition: "Partition", gap: OffsetRange, leader: EpochEndOffset) -> None:
+    """Truncate a follower's log where it diverges from its leader's, as a fetch at the log end would.
+
+    Records that come after the gap hide such a difference from a fetch at the log end.
+
+    Raises:
+        LogStorageError: the disk failed.
+    """
+    log = partition.log
+    offset = min(offset_to_truncate_to(log, leader.epoch, leader.end_offset), gap.first)
+    logger.warning(
+        "%s: truncating from %d to %d: before the missing offsets %s the leader has other records, "
+        "its epoch %d ends at %d",
+        partition.topic_partition,
+        log.log_end_offset,
+        offset,
+        gap,
+        leader.epoch,
+        leader.end_offset,
+    )
+    log.truncate_to(offset)

@@ -38,13 +38,32 @@ LATE_PAUSE_SECONDS: Final = 30.0
 FETCH_BYTES: Final = 4 * 1024 * 1024
 _REPLICA_STATE_FROM: Final = 15
 """The version of Fetch in which the replica id moved into a struct."""
+_LAST_FETCHED_EPOCH_FROM: Final = 12
 _CONSUMER_ID: Final = -1
 
 
-def fetch_request(name: TopicPartition, topic_id: UUID, offset: int, version: int) -> FetchRequest:
-    """Return a request for records from `offset` on, which opens no session and does not wait."""
+def fetch_request(
+    name: TopicPartition,
+    topic_id: UUID,
+    offset: int,
+    version: int,
+    *,
+    leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+) -> FetchRequest:
+    """Return a request for records from `offset` on, which opens no session and does not wait.
+
+    With `leader_epoch` only the leader of that epoch answers, and with `last_fetched_epoch`, that of the
+    record before `offset`, it answers where the log here diverges from its own (KIP-595).
+    """
     has_state = version >= _REPLICA_STATE_FROM
-    wanted = FetchPartition(partition=name.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    wanted = FetchPartition(
+        partition=name.partition,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_fetched_epoch if version >= _LAST_FETCHED_EPOCH_FROM else -1,
+        partition_max_bytes=FETCH_BYTES,
+    )
     return FetchRequest(
         replica_id=_CONSUMER_ID if has_state else DEBUGGING_REPLICA_ID,
         replica_state=ReplicaState(replica_id=DEBUGGING_REPLICA_ID) if has_state else ReplicaState(),
@@ -64,6 +83,7 @@ class Answer(Enum):
     UNFIT = "what it sent does not continue the records here"
     SEARCHES = "it does not have the record and searches for it itself"
     NOTHING_YET = "it has nothing below its high watermark there"
+    DIVERGES = "it leads, and has other records than this log before the record"
     ERROR = "it cannot answer now"
 
 
@@ -78,6 +98,8 @@ def answer_of(data: PartitionData) -> Answer:
         return Answer.SEARCHES
     if data.error_code:
         return Answer.ERROR
+    if data.diverging_epoch.epoch >= 0:
+        return Answer.DIVERGES
     return Answer.RECORDS if data.records else Answer.NOTHING_YET
 
 
@@ -136,6 +158,23 @@ class GapSearch:
             return False
         return gap_end >= partition.log.log_end_offset or offset >= partition.log.high_watermark
 
+    def unrecoverable_end(self) -> int | None:
+        """Return where a leader may truncate its log because nobody has the records at its end.
+
+        No follower could reach the log end otherwise, so none could join the ISR: no batch follows that would
+        lead it over the gap, and with ``min.insync.replicas`` above one no batch comes. Each follower must
+        have fetched from this leader, from the gap's first offset or below: it gets records from nobody else.
+        None of them may be committed.
+        """
+        partition, log = self.partition, self.partition.log
+        if not partition.is_leader or not log.missing.is_given_up or not log.missing.ranges:
+            return None
+        gap = log.missing.ranges[-1]
+        if gap.end != log.log_end_offset or gap.first < log.high_watermark:
+            return None
+        ends = [state.log_end_offset for state in partition.followers.values()]
+        return gap.first if ends and all(0 <= end <= gap.first for end in ends) else None
+
     def note_disk_error(self) -> None:
         """Note that the local disk refused records: the search continues, since replicas have them."""
         self._has_disk_error = True
@@ -165,13 +204,22 @@ class GapSearch:
         answers = [
             self._answers.get((broker_id, each.first)) for broker_id in self.others() for each in ranges
         ]
-        if all(answer in _LACKING for answer in answers):
+        if all(answer in _LACKING for answer in answers) and not self._may_be_truncated(ranges):
             return Verdict.LOST
         if all(answer in _LACKING or answer is Answer.SEARCHES for answer in answers):
             return Verdict.VAIN
         if now - self.began_at >= PATIENCE_SECONDS and self._has_leader_answered():
             return Verdict.IMPATIENT
         return Verdict.GOES_ON
+
+    def _may_be_truncated(self, ranges: Sequence[OffsetRange]) -> bool:
+        """Return whether the last gap is at the log end and nothing of it committed."""
+        log = self.partition.log
+        return (
+            self.partition.is_leader
+            and ranges[-1].end == log.log_end_offset
+            and ranges[-1].first >= log.high_watermark
+        )
 
     def _has_leader_answered(self) -> bool:
         """Return whether this broker leads, or the leader answered without an error.

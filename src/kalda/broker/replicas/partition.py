@@ -162,6 +162,7 @@ class Partition:
         is_changed = self.is_leader or leadership.leader_epoch > self.leader_epoch
         self._adopt(leadership)
         self.resign()
+        self.log.leader_epochs.forget_unwritten()
         return is_changed
 
     def resign(self) -> None:
@@ -198,6 +199,17 @@ class Partition:
             for replica, state in self.followers.items()
             if replica in self.isr and not state.is_caught_up(end, now, lag_seconds)
         )
+
+    def lag_of(self, replica: int, now: float) -> dict[str, int | float | None]:
+        """Return how far a follower is behind: in records, and in seconds since it fetched and caught up."""
+        state = self.followers.get(replica)
+        lag: dict[str, int | float | None] = {"broker": replica, "records": None, "fetched_s": None}
+        if state is not None:
+            if state.log_end_offset >= 0:
+                lag["records"] = max(self.log.log_end_offset - state.log_end_offset, 0)
+            if state.last_fetch != NEVER:
+                lag["fetched_s"] = round(now - state.last_fetch, 1)
+        return lag
 
     def propose_shrink(self, now: float) -> IsrChange | None:
         """Make the removal of lagging replicas pending; return the change for ZooKeeper, None without one."""
@@ -377,6 +389,17 @@ class Partition:
         return self.maybe_advance_high_watermark(now)
 
     # Reading.
+
+    def truncate_end(self, offset: int) -> None:
+        """Truncate the log of this leader to `offset`, above which nothing is committed nor at any replica.
+
+        Raises:
+            LogStorageError: the disk failed; call again.
+        """
+        assert self.is_leader, f"{self} follows"
+        self.log.truncate_to(offset)
+        self.log.assign_leader_epoch(self.leader_epoch)
+        self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, offset)
 
     def check_leader_epoch(self, current_leader_epoch: int, leader_only: bool = True) -> None:
         """Fence a request by the leader epoch that it names (KIP-320); -1 names none.

@@ -114,6 +114,8 @@ class ReplicaManager:
         on_hosted: Callable[[Partition], None],
     ) -> None:
         """`selector` is None if consumers read from leaders only."""
+        self.resources: Final = log_manager.resources
+        """What the logs of this broker share, such as what takes events."""
         self._clock: Final = clock
         self._fetch_purgatory: Final = fetch_purgatory
         self._produce_purgatory: Final = produce_purgatory

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from kalda.broker.requests.large_requests import ELEMENTS_MAX, LargeRequest
+from kalda.cluster.history.author import RequestAuthor
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics, RequestMetrics
@@ -121,6 +122,12 @@ class RequestContext:
         """The name of the listener that the client connected to."""
         return self.connection.listener
 
+    def author(self) -> RequestAuthor:
+        """Describe the request for the history of what is changed for it."""
+        return RequestAuthor(
+            self.api.title, str(self.principal), self.client_id, self.connection.peer_address
+        )
+
     def count_error(self, code: int) -> None:
         """Count an error code that a raw handler puts into its reply; the dispatcher counts all others."""
         self.api.metrics.count_error(code)
@@ -197,6 +204,8 @@ class ApiHandler:
     advertised: tuple[int, int] | None = None
     elements_max: int = ELEMENTS_MAX
     """Elements that the arrays of one request may have together; those of a small request are not counted."""
+    is_built_when_used: bool = False
+    """Whether the handler is built with the first request: building it imports what few clusters use."""
     is_of_brokers: bool = False
     """Whether brokers make the request, one at a time. It does not wait for those of clients, which may wait
     for its effect: the deletion of a topic ends when the controller's StopReplica is done."""

@@ -6,7 +6,7 @@ Bit n stands for ACL operation n of the protocol.
 from collections.abc import Iterable
 from typing import Final
 
-from kalda.protocol.messages import consumer_group_describe, describe_groups
+from kalda.protocol.messages import consumer_group_describe, describe_groups, share_group_describe
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
@@ -26,7 +26,9 @@ ALL_GROUP_OPERATIONS: Final = _bits(_READ, _DELETE, _DESCRIBE)
 
 
 def set_group_operations(
-    groups: Iterable[describe_groups.DescribedGroup] | Iterable[consumer_group_describe.DescribedGroup],
+    groups: Iterable[describe_groups.DescribedGroup]
+    | Iterable[consumer_group_describe.DescribedGroup]
+    | Iterable[share_group_describe.DescribedGroup],
 ) -> None:
     """Set the authorized operations of each group that was described without an error."""
     for group in groups:

@@ -13,7 +13,7 @@ ApiVersions of an unknown version gets a version 0 response with UNSUPPORTED_VER
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from struct import Struct as Format
@@ -34,6 +34,7 @@ from kalda.broker.requests.api import (
 from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, LargeRequests
 from kalda.broker.requests.refusals import refused_in_steps
 from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
+from kalda.cluster.history.author import REQUESTER
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
@@ -87,6 +88,7 @@ class Dispatcher:
         """`tasks` runs the handlers that are coroutines; None if no handler is one."""
         self._now: Final = services.clock.monotonic
         self._apis: Final[dict[int, ServedApi]] = {}
+        self._built_when_used: Final[dict[int, Callable[[], ServedApi]]] = {}
         for handler in handlers:
             self.add_handler(handler, services, metrics)
         self._tasks: Final = tasks
@@ -109,8 +111,12 @@ class Dispatcher:
 
     def add_handler(self, handler: ApiHandler, services: "BrokerServices", metrics: Metrics) -> None:
         """Serve an API that not every broker has."""
-        assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
-        self._apis[int(handler.key)] = ServedApi(handler, services, metrics)
+        key = int(handler.key)
+        assert key not in self._apis, f"two handlers for {handler.key.title}"
+        if handler.is_built_when_used:
+            self._built_when_used[key] = partial(ServedApi, handler, services, metrics)
+        else:
+            self._apis[key] = ServedApi(handler, services, metrics)
 
     def set_access(self, access: "RequestAccess") -> None:
         """Check requests against the ACLs; those of Produce and Fetch check themselves."""
@@ -145,8 +151,11 @@ class Dispatcher:
                 )
             api = self._apis.get(api_key)
             if api is None:
-                self._refuse(connection, frame, f"this broker has no API {api_key}")
-                return
+                make = self._built_when_used.get(api_key)
+                if make is None:
+                    self._refuse(connection, frame, f"this broker has no API {api_key}")
+                    return
+                api = self._apis[api_key] = make()
             if api_version >= api.flexible_from:
                 if frame[position]:
                     position, _ = skip_tagged_fields(frame, position, len(frame))
@@ -339,6 +348,9 @@ class Dispatcher:
             self._reply(context, None, done.error)
 
     async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
+        if not context.api.handler.is_of_brokers:
+            # The task is this request's alone, and so is the variable.
+            REQUESTER.set(context)
         try:
             response = await (coroutine if self._timer is None else timed(coroutine, context, self._now))
         except Exception as error:
@@ -535,7 +547,7 @@ class Dispatcher:
         if isinstance(error, ZooKeeperError):
             self._limiter.log(
                 logging.WARNING,
-                f"{title} failed because of ZooKeeper: %s: %s",
+                f"{title} failed because of the coordination engine: %s: %s",
                 error,
                 context,
                 source=context.connection.peer_address,

@@ -2,7 +2,8 @@
 
 A fault that concerns some topics or partitions of a request lets the others succeed: the broker handles the
 rest of the request, and the refused partitions are put into its response. Fetch requests have no session
-while a plan has errors for them, so that each one names all of its partitions (KIP-227).
+while a plan has errors for those of clients, or of brokers, so that each one names all of its partitions
+(KIP-227).
 """
 
 import logging
@@ -68,6 +69,9 @@ _SESSION_ERRORS: Final = frozenset(
 )
 """Errors of a whole Fetch request; all others are errors of its partitions."""
 
+_CLIENTS: Final = "clients"
+_BROKERS: Final = "brokers"
+
 _WITHOUT_SESSION: Final = -1
 """The epoch of a Fetch request that neither has nor wants a session."""
 
@@ -119,19 +123,31 @@ class FaultFilter:
         self._broker_id: Final = broker_id
         self._names: Final = names
         mine = [each for each in faults.faults if each.broker in (None, broker_id)]
-        self._keys: Final = {key for fault in mine for key in fault.apis}
+        self._concerned: Final = {
+            (int(key), source) for fault in mine for key in fault.apis for source in _sources(fault)
+        }
+        """The APIs that some fault is about, each with who sends the requests."""
         self._header_routes: Final = [
             replace(fault, header=None)
             for fault in mine
             if fault.effect is RequestEffect.ROUTE and fault.header is not None
         ]
-        self._ends_sessions: Final = any(ApiKey.FETCH in each.apis and each.code is not None for each in mine)
+        self._sessions_ended: Final = {
+            source
+            for each in mine
+            if ApiKey.FETCH in each.apis and each.code is not None
+            for source in _sources(each)
+        }
+        """Whose Fetch requests have no sessions: the others keep theirs, as replicas mostly do."""
 
     def on_request(
         self, connection: Connection, header: RequestHeader, body: int, frame: memoryview
     ) -> RequestAction:
         """Return what the plan does to a request."""
-        handler = self._handlers.get(header.api_key) if header.api_key in self._keys else None
+        source = _BROKERS if _is_of_broker(connection) else _CLIENTS
+        # What no fault is about is not decoded: most requests in a cluster are replicas' fetches.
+        is_concerned = (header.api_key, source) in self._concerned
+        handler = self._handlers.get(header.api_key) if is_concerned else None
         if handler is None or not handler.versions[0] <= header.api_version <= handler.versions[1]:
             return Pass()
         spec = registry.spec(handler.key)
@@ -143,7 +159,7 @@ class FaultFilter:
         except ProtocolError:
             # The dispatcher closes the connection.
             return Pass()
-        if header.api_key == ApiKey.FETCH and self._ends_sessions:
+        if header.api_key == ApiKey.FETCH and source in self._sessions_ended:
             if request.session_epoch > 0:
                 # The client makes a full request next.
                 code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -190,7 +206,7 @@ class FaultFilter:
             version=header.api_version,
             broker=self._broker_id,
             client=header.client_id,
-            is_of_broker=connection.software[0] == BROKER_SOFTWARE_NAME,
+            is_of_broker=_is_of_broker(connection),
             topics=topics_of(request, names),
             groups=groups_of(request),
             transactional_ids=transactional_ids_of(request),
@@ -360,6 +376,15 @@ class _Request:
     def encoded(self, message: Any) -> bytes:
         """Return the frame of another message with the same header."""
         return self.head + codec.encode(message, self.header.api_version)
+
+
+def _sources(fault: RequestFault) -> tuple[str, ...]:
+    """Return which of clients and brokers send the requests that a fault is about."""
+    return (_CLIENTS, _BROKERS) if fault.source == "all" else (fault.source,)
+
+
+def _is_of_broker(connection: Connection) -> bool:
+    return connection.software[0] == BROKER_SOFTWARE_NAME
 
 
 def _has_header(request: Any, text: str) -> bool:

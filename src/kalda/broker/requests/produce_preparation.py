@@ -13,14 +13,17 @@ from kalda.broker.replicas.partition import Partition
 from kalda.records.compression import Checkpoint
 from kalda.runtime.clock import Clock
 from kalda.storage.conversions import ConversionOwner, Conversions
-from kalda.storage.errors import HeavyBatchError
+from kalda.storage.errors import HeavyBatchError, InspectionUnavailableError, LookupNeededError
 from kalda.storage.log_validator import Prepared
+
+_LOOKUPS_MAX: Final = 8
+"""Rounds of lookups that one batch waits for: a usual one has all it needs after the first."""
 
 
 class HeavyBatch:
     """A batch of one partition, and how it is appended once it is prepared."""
 
-    __slots__ = ("append", "partition", "prepared", "records")
+    __slots__ = ("append", "lookups", "partition", "prepared", "records")
 
     def __init__(self, partition: Partition, records: memoryview, append: Callable[[Prepared], None]) -> None:
         self.partition: Final = partition
@@ -28,6 +31,7 @@ class HeavyBatch:
         self.append: Final = append
         """Raises `HeavyBatchError` where the batch is to be prepared again: others appended meanwhile."""
         self.prepared = Prepared()
+        self.lookups = 0
 
 
 def prepare_all(
@@ -35,10 +39,14 @@ def prepare_all(
     conversions: Conversions,
     owner: ConversionOwner,
     batches: Sequence[HeavyBatch],
-    done: Callable[[], None],
+    done: Callable[[Exception | None], None],
 ) -> None:
-    """Prepare and append batches, then call `done`, always from the event loop."""
+    """Prepare and append batches, then call `done`, always from the event loop.
+
+    `done` gets the first exception that an append raised: a fault, as each refusal is handled by the append.
+    """
     left = len(batches)
+    failure: Exception | None = None
 
     def submit(batch: HeavyBatch) -> None:
         log = batch.partition.log
@@ -51,17 +59,30 @@ def prepare_all(
         conversions.submit(owner, len(batch.records), work, partial(finish, batch))
 
     def finish(batch: HeavyBatch, error: BaseException | None) -> None:
-        nonlocal left
+        nonlocal left, failure
         if isinstance(error, Exception):
             batch.prepared.error = error
+        lookup = batch.prepared.error
+        if isinstance(lookup, LookupNeededError):
+            if batch.lookups < _LOOKUPS_MAX:
+                batch.lookups += 1
+                lookup.wait(partial(submit, batch))
+                return
+            batch.prepared.error = InspectionUnavailableError(
+                f"after {_LOOKUPS_MAX} lookups more is needed to check the batch; retry"
+            )
         try:
             batch.append(batch.prepared)
         except HeavyBatchError:
+            # Others appended meanwhile, or the topic's settings changed.
             submit(batch)
             return
+        except Exception as fault:
+            # The other batches are still under way; the request is answered after the last one.
+            failure = failure or fault
         left -= 1
         if not left:
-            done()
+            done(failure)
 
     for batch in batches:
         submit(batch)

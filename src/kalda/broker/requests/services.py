@@ -6,6 +6,7 @@ class does.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kalda.broker.config import ConfigStore
 from kalda.broker.control_plane.requests import ControllerRequests
@@ -20,6 +21,7 @@ from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.security.broker_access import BrokerAccess
+from kalda.broker.share.lazy_share import LazyShare
 from kalda.broker.telemetry.client_metrics_manager import ClientMetricsManager
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.marker_appends import MarkerAppends
@@ -31,10 +33,14 @@ from kalda.controller.driver import ControllerDriver
 from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kalda.events.recorder import EventRecorder
 from kalda.protocol.messages.api_versions import ApiVersion
 from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig
 from kalda.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from kalda.broker.share.assembly import Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +60,13 @@ class BrokerServices:
     consumer_groups: ConsumerGroupCoordinator
     controller: ControllerDriver
     controller_requests: ControllerRequests
+    events: EventRecorder | None
+    """None if `kalda.events.bytes` is 0."""
     features: Features
     fetch_sessions: FetchSessionCache
     group_coordinator: GroupCoordinator
     internal_topics: InternalTopics
+    lazy_share: LazyShare
     lease_grants: LeaseGrants | None
     """None if `kalda.read.lease.enable` is false."""
     log_manager: LogManager
@@ -74,3 +83,8 @@ class BrokerServices:
     topic_admin: TopicAdmin
     topic_responses: TopicResponses
     transaction_coordinator: TransactionCoordinator
+
+    @property
+    def share(self) -> "Share":
+        """The parts of share groups, which are made when they are first asked for."""
+        return self.lazy_share.parts

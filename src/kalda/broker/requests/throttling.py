@@ -14,6 +14,7 @@ from kalda.broker.requests.api import RequestContext
 from kalda.broker.topics.topic_admin import Take, unbounded
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps
+from kalda.events.event import EventKind
 
 if TYPE_CHECKING:
     from kalda.broker.security.client_throttle import ClientThrottle
@@ -114,6 +115,12 @@ def mutation_budget(
         if (is_refused or not is_strict) and wait > context.throttle_seconds:
             share.throttled_seconds.record(wait - context.throttle_seconds, now)
             context.throttle_seconds = wait
+        if wait:
+            throttle.events.emit_seldom(
+                EventKind.CLIENT_THROTTLED,
+                {"client": context.client_id or "", "user": context.principal.name},
+                {"reason": "controller_mutation_rate", "seconds": round(wait, 3)},
+            )
         if is_refused:
             raise ApiError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,

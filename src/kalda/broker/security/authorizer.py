@@ -5,14 +5,13 @@ look-up. Every change of an ACL drops all of them.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from ipaddress import IPv6Address
-from typing import Final
+from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from kalda.cluster.acl_store import AclStore, Entries
 from kalda.common.log_limiter import LogLimiter
-from kalda.net.connection import Connection
 from kalda.security.acl.model import (
     CLUSTER_NAME,
     AccessControlEntry,
@@ -23,6 +22,7 @@ from kalda.security.acl.model import (
     ResourceType,
 )
 from kalda.security.acl.rules import AclRules
+from kalda.security.principal import KafkaPrincipal
 from kalda.settings import BrokerConfig
 
 logger: Final = logging.getLogger(__name__)
@@ -37,7 +37,22 @@ all of them are forgotten."""
 NAME_LENGTH_MAX: Final = 255
 """Longer names are not remembered: no topic has one, and a client could fill memory with them."""
 
-OnDenial = Callable[[Connection, AclOperation, ResourceType, str], None]
+
+class Client(Protocol):
+    """A client whose requests are authorized: a connection, or the client of another broker."""
+
+    principal: KafkaPrincipal
+    decisions: Any
+    """What the authorizer remembers of it."""
+    writable_names: Collection[bytes]
+
+    @property
+    def peer_address(self) -> str:
+        """Its address."""
+        ...
+
+
+OnDenial = Callable[[Client, AclOperation, ResourceType, str], None]
 
 
 class Decisions(dict[tuple[AclOperation, ResourceType, str | None], bool]):
@@ -47,11 +62,20 @@ class Decisions(dict[tuple[AclOperation, ResourceType, str | None], bool]):
     The sets have what Produce and Fetch ask for with every request, as it is in their frames.
     """
 
-    __slots__ = ("__weakref__", "generation", "readable_ids", "readable_names", "writable_names")
+    __slots__ = (
+        "__weakref__",
+        "excluding",
+        "generation",
+        "readable_ids",
+        "readable_names",
+        "writable_names",
+    )
 
     def __init__(self, generation: int) -> None:
         super().__init__()
         self.generation: Final = generation
+        self.excluding: Final[dict[tuple[AclOperation, str, bool], bool]] = {}
+        """What `Authorizer.excludes_any` has found."""
         self.readable_ids: Final[set[bytes]] = set()
         self.readable_names: Final[set[bytes]] = set()
         self.writable_names: Final[set[bytes]] = set()
@@ -63,9 +87,14 @@ class Decisions(dict[tuple[AclOperation, ResourceType, str | None], bool]):
         would hold the rest for as long as it is open.
         """
         self.clear()
+        self.excluding.clear()
         self.readable_ids.clear()
         self.readable_names.clear()
         self.writable_names.clear()
+
+
+Kept = Decisions | set[bytes] | dict[tuple[AclOperation, str, bool], bool]
+"""What is remembered of a client."""
 
 
 class Authorizer:
@@ -123,7 +152,7 @@ class Authorizer:
 
     def allows(
         self,
-        connection: Connection,
+        connection: Client,
         operation: AclOperation,
         resource_type: ResourceType,
         name: str,
@@ -152,7 +181,7 @@ class Authorizer:
             self._note(connection, operation, resource_type, name)
         return found
 
-    def allows_write(self, connection: Connection, name: bytes) -> bool:
+    def allows_write(self, connection: Client, name: bytes) -> bool:
         """Whether a client may write to a topic, named as in a Produce request.
 
         `Connection.writable_names` has the names for which it is known.
@@ -164,7 +193,7 @@ class Authorizer:
                 writable.add(name)
         return found
 
-    def allows_read(self, connection: Connection, key: bytes, name: str, *, by_id: bool) -> bool:
+    def allows_read(self, connection: Client, key: bytes, name: str, *, by_id: bool) -> bool:
         """Whether a client may read a topic; `key` is its name or id, as in a Fetch request."""
         decisions = self.decisions(connection)
         if key in (decisions.readable_ids if by_id else decisions.readable_names):
@@ -177,9 +206,7 @@ class Authorizer:
                 readable.add(key)
         return found
 
-    def allows_any(
-        self, connection: Connection, operation: AclOperation, resource_type: ResourceType
-    ) -> bool:
+    def allows_any(self, connection: Client, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether a client may do an operation on at least one resource of a type."""
         decisions = self.decisions(connection)
         found = decisions.get((operation, resource_type, None))
@@ -191,15 +218,44 @@ class Authorizer:
                 decisions[operation, resource_type, None] = found
         return found
 
-    def allows_cluster(
-        self, connection: Connection, operation: AclOperation, *, is_noted: bool = True
+    def excludes_any(
+        self,
+        connection: Client,
+        operation: AclOperation,
+        topics: str,
+        overlaps: Callable[[ResourcePattern], bool],
+        *,
+        by_denial: bool,
     ) -> bool:
+        """Whether a client may not do an operation on some of the topics that `topics` stands for.
+
+        See `AclRules.excludes_any`.
+        """
+        decisions = self.decisions(connection)
+        key = (operation, topics, by_denial)
+        found = decisions.excluding.get(key)
+        if found is None:
+            found = self._rules.excludes_any(
+                str(connection.principal),
+                _host(connection),
+                operation,
+                ResourceType.TOPIC,
+                overlaps,
+                by_denial=by_denial,
+            )
+            if self._makes_room(decisions.excluding, topics):
+                decisions.excluding[key] = found
+        if found:
+            self._note(connection, operation, ResourceType.TOPIC, topics)
+        return found
+
+    def allows_cluster(self, connection: Client, operation: AclOperation, *, is_noted: bool = True) -> bool:
         """Whether a client may do an operation on the cluster."""
         return self.allows(connection, operation, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=is_noted)
 
     def operations(
         self,
-        connection: Connection,
+        connection: Client,
         resource_type: ResourceType,
         name: str,
         operations: Iterable[AclOperation],
@@ -211,7 +267,7 @@ class Authorizer:
             if self.allows(connection, operation, resource_type, name, is_noted=False)
         )
 
-    def decisions(self, connection: Connection) -> Decisions:
+    def decisions(self, connection: Client) -> Decisions:
         """Return the cached decisions for a client; each change of an ACL or login gives a new object."""
         decisions: Decisions | None = connection.decisions
         if decisions is None or decisions.generation != self._generation:
@@ -223,7 +279,7 @@ class Authorizer:
             connection.writable_names = decisions.writable_names
         return decisions
 
-    def _makes_room(self, kept: Decisions | set[bytes], name: str | bytes) -> bool:
+    def _makes_room(self, kept: Kept, name: str | bytes) -> bool:
         """Make room for one more decision of a client; return whether it is to be remembered there."""
         if len(name) > NAME_LENGTH_MAX:
             return False
@@ -237,7 +293,7 @@ class Authorizer:
         return False
 
     def _note(
-        self, connection: Connection, operation: AclOperation, resource_type: ResourceType, name: str
+        self, connection: Client, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> None:
         self._limiter.log(
             logging.INFO,
@@ -288,7 +344,7 @@ class Authorizer:
         self._on_entries(pattern, await self._store.change(pattern, lambda old: old - removed))
 
 
-def _host(connection: Connection) -> str:
+def _host(connection: Client) -> str:
     """Return a client's address as ACLs write it: Java spells IPv6 addresses out, ``0:0:0:0:0:0:0:1``."""
     address = connection.peer_address
     if ":" not in address:

@@ -4,8 +4,10 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
 
+from kalda.broker.security.authorizer import Client
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import UUID, uuid_to_text
+from kalda.events.event import NO_EVENTS, EventKind, EventSink
 from kalda.net.connection import Connection
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.security.audit import DENIED, FAILURE, SUCCESS, AuditLog
@@ -23,6 +25,8 @@ class BrokerAudit:
 
     def __init__(self) -> None:
         self._log: Final = AuditLog()
+        self.events: EventSink = NO_EVENTS
+        """Takes failed logins and denied requests; set by the broker."""
 
     def report_suppressed(self) -> None:
         """Log the number of events above the limits; a timer calls this."""
@@ -30,6 +34,12 @@ class BrokerAudit:
 
     def login(self, connection: Connection, reason: str | None) -> None:
         """Log an attempt to authenticate; `reason` is why it failed, or None."""
+        if reason is not None:
+            self.events.emit_seldom(
+                EventKind.LOGIN_FAILED,
+                {"host": connection.peer_address},
+                {"reason": reason, "listener": connection.listener},
+            )
         self._log.write(
             "login",
             SUCCESS if reason is None else FAILURE,
@@ -40,9 +50,14 @@ class BrokerAudit:
         )
 
     def denial(
-        self, connection: Connection, operation: AclOperation, resource_type: ResourceType, name: str
+        self, connection: Client, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> None:
         """Log an operation that ACLs denied."""
+        self.events.emit_seldom(
+            EventKind.ACCESS_DENIED,
+            {"user": connection.principal.name, "host": connection.peer_address},
+            {"reason": f"{operation.title} on {resource_type.title}:{name}"},
+        )
         self._log.write(
             "request",
             DENIED,

@@ -9,9 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kalda.broker.security.bearer_keys import BearerKeys
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster.schema import ListenerEndpoint
 from kalda.common.backoff import jittered
@@ -21,6 +20,9 @@ from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig, ListenerConfig
 from kalda.settings.broker_config import LISTENER_PREFIX, find_key
 from kalda.zookeeper.errors import ZooKeeperError
+
+if TYPE_CHECKING:
+    from kalda.broker.security.bearer_keys import BearerKeys
 
 logger: Final = logging.getLogger(__name__)
 
@@ -102,6 +104,15 @@ class BrokerListeners:
                     f"`listeners`: `{setting}` would be {after} instead of {before}, which cannot change "
                     "while the broker runs",
                 )
+        if trial.nats_listeners != self._config.nats_listeners:
+            before, after = (
+                ", ".join(map(str, each.nats_listeners)) or "none" for each in (self._config, trial)
+            )
+            raise ConfigError(
+                "listeners",
+                f"`listeners`: the listeners of NATS would be {after} instead of {before}; they only change "
+                "at a start of the broker",
+            )
         own_ports = set(self._ports.values())
         for listener in trial.listeners:
             if listener.name in self._open:
@@ -217,9 +228,7 @@ class BrokerListeners:
             try:
                 await announce()
             except ZooKeeperError as error:
-                logger.warning(
-                    "the registration of this broker is not up to date in ZooKeeper yet: %s", error
-                )
+                logger.warning("the registration of this broker is not up to date yet: %s", error)
                 await asyncio.sleep(jittered(_RETRY_SECONDS, self._runtime.random))
             else:
                 self._announced = wanted

@@ -58,7 +58,7 @@ class BrokerTls:
         self._config: Final = config
         self._contexts: Final[dict[str, _Contexts]] = {}
         self._changed: Final = asyncio.Event()
-        for listener in config.listeners:
+        for listener in (*config.listeners, *config.nats_listeners):
             if listener.uses_tls:
                 self._contexts[listener.name] = _load(config, listener.name)
 
@@ -138,7 +138,7 @@ class BrokerTls:
         Raises:
             ConfigError: a store cannot be read, or a certificate has another name.
         """
-        for listener in trial.listeners:
+        for listener in (*trial.listeners, *trial.nats_listeners):
             name, current = listener.name, self._contexts.get(listener.name)
             if not listener.uses_tls or (current and trial.tls_settings(name) == current.settings):
                 continue

@@ -13,7 +13,9 @@ from typing import Final
 from kalda.broker.config import ConfigStore
 from kalda.broker.security.host_addresses import HostAddresses, resolve
 from kalda.common.metrics import Metrics
+from kalda.events.event import NO_EVENTS, EventKind, EventSink
 from kalda.net.connection import Connection
+from kalda.protocol.namespaces.namespace import prefix_of
 from kalda.runtime.runtime import Runtime
 from kalda.security.quota.client_quotas import Client, ClientQuotas, Share
 from kalda.security.quota.entity import IP, QuotaEntity
@@ -29,6 +31,8 @@ class ClientThrottle:
 
     def __init__(self, config: BrokerConfig, config_store: ConfigStore, runtime: Runtime) -> None:
         self.clock: Final = runtime.clock
+        self.events: EventSink = NO_EVENTS
+        """Takes who had to wait; set by the broker."""
         self._network: Final = runtime.network
         self._quotas: Final = ClientQuotas(
             Window(config.quota_window_num, config.quota_window_size_seconds),
@@ -70,6 +74,11 @@ class ClientThrottle:
         """Look up the quotas of the users whose names begin with a prefix as `ClientQuotas` says."""
         self._quotas.namespaces.add(prefix)
 
+    def namespace_of(self, name: str) -> str:
+        """Return the prefix of the open namespace that a stored name is of; empty if it is of none."""
+        prefix = prefix_of(name)
+        return prefix if prefix is not None and prefix in self._quotas.namespaces else ""
+
     def remove_namespace(self, prefix: str) -> None:
         """Take back `add_namespace`, and forget these users."""
         self._quotas.forget_namespace(prefix)
@@ -78,11 +87,13 @@ class ClientThrottle:
 
     def produced(self, connection: Connection, client_id: str | None, size: int) -> float:
         """Count the bytes of a Produce request."""
-        return self._used(self._client(connection, client_id).producer, size)
+        wait = self._used(self._client(connection, client_id).producer, size)
+        return self._noted(connection, client_id, "producer_byte_rate", wait) if wait else wait
 
     def fetched(self, connection: Connection, client_id: str | None, size: int) -> float:
         """Count bytes of a Fetch response."""
-        return self._used(self._client(connection, client_id).consumer, size)
+        wait = self._used(self._client(connection, client_id).consumer, size)
+        return self._noted(connection, client_id, "consumer_byte_rate", wait) if wait else wait
 
     def fetch_bytes_max(self, connection: Connection, client_id: str | None) -> float:
         """Return the response size in bytes for which the client waits for one sample at most."""
@@ -118,7 +129,8 @@ class ClientThrottle:
     def worked(self, connection: Connection, client_id: str | None) -> float:
         """Count the time of the request that is measured; return for how long the client must wait."""
         share = self._payer = self._client(connection, client_id).request
-        return self._wait(share, self.elapsed())
+        wait = self._wait(share, self.elapsed())
+        return self._noted(connection, client_id, REQUEST_PERCENTAGE, wait) if wait else wait
 
     def worked_before(self, connection: Connection, client_id: str | None, seconds: float) -> float:
         """Count the time that was measured until a request began to wait, as `worked`."""
@@ -199,6 +211,14 @@ class ClientThrottle:
 
     def _client(self, connection: Connection, client_id: str | None) -> Client:
         return self._quotas.client(connection.principal.name, client_id or "", self.clock.monotonic())
+
+    def _noted(self, connection: Connection, client_id: str | None, quota: str, wait: float) -> float:
+        self.events.emit_seldom(
+            EventKind.CLIENT_THROTTLED,
+            {"client": client_id or "", "user": connection.principal.name},
+            {"reason": quota, "seconds": round(wait, 3)},
+        )
+        return wait
 
     def _used(self, share: Share | None, amount: float) -> float:
         if share is None:

@@ -25,6 +25,11 @@ from kalda.zookeeper.errors import ZooKeeperError
 logger: Final = logging.getLogger(__name__)
 
 
+TOKEN_BYTES_MAX: Final = 16 * 1024
+"""The largest token in ZooKeeper, with some hundred renewers. Any user may have a thousand tokens, and each
+broker and the coordination server keep all of them; a znode alone would let each have 1 MB."""
+
+
 class DelegationTokens:
     """The tokens of the cluster, as this broker knows them."""
 
@@ -109,7 +114,7 @@ class DelegationTokens:
 
         Raises:
             ApiError: the cluster has no delegation tokens; or POLICY_VIOLATION, the owner or the requester
-                has as many as a user may have.
+                has as many as a user may have, or the names of the renewers are too long together.
             ZooKeeperError: it could not be written.
         """
         self._require_enabled()
@@ -125,6 +130,13 @@ class DelegationTokens:
             max_at_ms=now_ms + lifetime_ms,
             expires_at_ms=now_ms + min(lifetime_ms, self._config.delegation_token_expiry_time_ms),
         )
+        token_bytes = len(token.to_json())
+        if token_bytes > TOKEN_BYTES_MAX:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the delegation token has {len(renewers)} renewers and {token_bytes} bytes, and "
+                f"{TOKEN_BYTES_MAX} bytes are allowed: name fewer renewers.",
+            )
         async with self._lock:
             for user in dict.fromkeys((owner, requester)):
                 await self._require_place(user)

@@ -5,10 +5,8 @@ import hmac
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kalda.broker.security.bearer_keys import BearerKeys
-from kalda.broker.security.bearer_tokens import BearerTokens
 from kalda.broker.security.delegation_tokens import DelegationTokens
 from kalda.broker.security.sasl_authenticator import SaslAuthenticator
 from kalda.broker.security.scram_credentials import ScramCredentials
@@ -27,6 +25,10 @@ from kalda.security.sasl.oauthbearer import OAuthBearerServer
 from kalda.security.sasl.plain import PlainServer
 from kalda.security.sasl.scram import HASHES, NONCE_BYTES, FindCredential, FindToken, ScramServer
 from kalda.settings import BrokerConfig
+
+if TYPE_CHECKING:
+    from kalda.broker.security.bearer_keys import BearerKeys
+    from kalda.broker.security.bearer_tokens import BearerTokens
 
 logger: Final = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class Logins:
         """
         Logins(trial, self._runtime, self._credentials, self._tokens, self._cluster_id)
 
-    def new_keys(self, listener: str) -> BearerKeys | None:
+    def new_keys(self, listener: str) -> "BearerKeys | None":
         """Return a listener's token keys, which the caller has to refresh; None if a task does already.
 
         Raises:
@@ -237,6 +239,9 @@ class Logins:
             self._plain_users(listener)
         elif mechanism == OAUTHBEARER:
             if listener not in self._bearer_tokens:
+                # Imported here: the library of tokens takes 60 ms of a start.
+                from kalda.broker.security.bearer_tokens import BearerTokens
+
                 tokens = self._bearer_tokens[listener] = BearerTokens(self._config, listener, self._runtime)
                 if tokens.keys is not None:
                     self._unused_keys[listener] = tokens.keys

@@ -7,6 +7,7 @@ collide, and only one of them may exist.
 import re
 from typing import Final
 
+from kalda.cluster.history import changes as history
 from kalda.common.errors import ApiError, ErrorCode
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
@@ -15,7 +16,11 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 """The name of KRaft's metadata log, which clients cannot create."""
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+CLUSTER_HISTORY_TOPIC: Final = history.TOPIC
+INTERNAL_TOPICS: Final = frozenset(
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, CLUSTER_HISTORY_TOPIC, SHARE_GROUP_STATE_TOPIC}
+)
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

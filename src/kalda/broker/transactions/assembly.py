@@ -95,6 +95,7 @@ def build_transactions(
         lambda make_shard: internal_topics.add(make_shard, runtime_config, context.metrics),
         partition_for=lambda name: internal_topics.partition_for(TRANSACTION_STATE_TOPIC, name),
         transaction_version=lambda: features.transaction_version,
+        events=context.events,
     )
     verification = TransactionVerification(
         context.broker_id,

@@ -2,8 +2,13 @@
 
 Most batches pass at once, because the log has the transaction open already. The first batch of a transaction
 waits for the coordinator, and later batches of the producer wait behind it, because sequence numbers do not
-allow reordering. A marker that is written while a batch waits voids the guard that the log gave for the
-batch: without `adds`, the batch is refused.
+allow reordering. A marker that is written before the batch is appended voids the guard that the log gave for
+the batch: without `adds`, the batch is refused. A request may be appended in steps, or later when its batches
+are opened, so each batch is checked when it is appended, and the request keeps its place until the last one.
+
+A batch for a partition that this broker does not lead when the request arrives is not verified. It is refused
+even if the broker becomes the leader while the request waits: the coordinator does not know the partition,
+so no marker would end the transaction there.
 
 In transactions V2 a producer sends the first batch of a transaction once the end of the previous transaction
 is decided, before its markers are written. The coordinator answers CONCURRENT_TRANSACTIONS until the last
@@ -18,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
@@ -56,48 +61,111 @@ def _loop_later(seconds: float, call: Callable[[], None]) -> object:
     return asyncio.get_running_loop().call_later(seconds, call)
 
 
-class _Entry:
-    """A produce request that waits."""
+_NOT_LED: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "This broker did not lead the partition when the request arrived.",
+)
 
-    __slots__ = ("guards", "is_ready", "producer", "refusals", "resume", "version")
 
-    def __init__(self, producer: Identity, version: int, resume: Callable[[Refusals], None]) -> None:
-        self.producer: Final = producer
+class _Batches(NamedTuple):
+    """The partitions of a request's transactional batches."""
+
+    producer: Identity
+    unverified: dict[TopicPartition, Partition]
+    """Those led here whose logs do not have the transaction open."""
+    opened: dict[TopicPartition, Partition]
+    """Those led here whose logs have it open."""
+    not_led: list[TopicPartition]
+
+
+class Admission:
+    """A produce request with transactional batches, from its arrival to the append of its last batch."""
+
+    __slots__ = (
+        "_guards",
+        "_on_end",
+        "_opened",
+        "has_ended",
+        "is_ready",
+        "is_resumed",
+        "producer",
+        "refusals",
+        "resume",
+        "unverified",
+        "version",
+        "waits",
+    )
+
+    def __init__(self, batches: _Batches, version: int, *, waits: bool) -> None:
+        self.producer: Final = batches.producer
         self.version: Final = version
-        self.resume: Final = resume
-        self.refusals: Refusals = {}
-        self.guards: list[tuple[TopicPartition, ProducerStateManager, VerificationGuard]] = []
-        """The guards that logs gave for the partitions that are being verified."""
+        self.waits: Final = waits
+        """Whether the request waits for its turn before any of its batches is appended."""
+        self.refusals: Final[Refusals] = dict.fromkeys(batches.not_led, _NOT_LED)
+        self.unverified: Final = batches.unverified
+        self._opened: Final = batches.opened
+        self._guards: Final[dict[TopicPartition, tuple[Partition, VerificationGuard]]] = {}
+        """The guards that logs gave for the partitions of the request."""
+        self._on_end: Callable[[], None] | None = None
+        self.resume: Callable[[], None] | None = None
         self.is_ready = False
+        self.is_resumed = False
+        self.has_ended = False
 
     @property
     def adds(self) -> bool:
         """Whether the question adds the partitions to the transaction."""
         return self.version >= ADDS_FROM
 
+    def queue(self, resume: Callable[[], None], on_end: Callable[[], None]) -> None:
+        """Note what to call when it is the turn of the request, and when its last batch is appended."""
+        self.resume, self._on_end = resume, on_end
+
+    def guard(self, partitions: dict[TopicPartition, Partition]) -> None:
+        """Take guards for partitions: markers of the producer that are written from now on void them."""
+        for topic_partition, partition in partitions.items():
+            guard = partition.log.producer_state.begin_verification(self.producer.producer_id)
+            self._guards[topic_partition] = partition, guard
+
     def voided(self) -> list[TopicPartition]:
         """Return the partitions whose guards a marker of the producer voided."""
-        return [
-            topic_partition
-            for topic_partition, state, guard in self.guards
-            if _is_void(state, self.producer, guard)
-        ]
+        return [each for each, (partition, _) in self._guards.items() if self._is_void(partition)]
 
-    def refuse_voided(self) -> None:
-        """Refuse the partitions in which a transaction of the producer ended meanwhile."""
-        refusal = (
-            _refusal(ErrorCode.CONCURRENT_TRANSACTIONS, self.version)
-            if self.adds
-            else (ErrorCode.INVALID_TXN_STATE, "The transaction ended before the batch was appended.")
+    def refusal(self, partition: Partition) -> tuple[ErrorCode, str] | None:
+        """Return why the request's batch may not be appended to a partition now; None if it may."""
+        refused = self.refusals.get(partition.topic_partition)
+        if refused is not None or not self._is_void(partition):
+            return refused
+        if self.adds:
+            return _refusal(ErrorCode.CONCURRENT_TRANSACTIONS, self.version)
+        return ErrorCode.INVALID_TXN_STATE, "The transaction ended before the batch was appended."
+
+    def _is_void(self, partition: Partition) -> bool:
+        guarded = self._guards.get(partition.topic_partition)
+        if guarded is not None:
+            return _is_void(partition.log.producer_state, self.producer, guarded[1])
+        # From version 12 on, the epoch that a marker raises makes the log refuse the batch.
+        return (
+            not self.adds
+            and partition.topic_partition in self._opened
+            and not partition.log.producer_state.is_in_transaction(
+                self.producer.producer_id, self.producer.epoch
+            )
         )
-        for topic_partition in self.voided():
-            self.refusals.setdefault(topic_partition, refusal)
 
     def release(self) -> None:
         """Return the guards to their logs."""
-        for _, state, guard in self.guards:
-            state.end_verification(self.producer.producer_id, guard)
-        self.guards.clear()
+        for partition, guard in self._guards.values():
+            partition.log.producer_state.end_verification(self.producer.producer_id, guard)
+        self._guards.clear()
+
+    def end(self) -> None:
+        """Return the guards and let the next request go on: no batch is appended any more."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.release()
+            if self._on_end is not None:
+                self._on_end()
 
 
 class ProduceGate:
@@ -116,34 +184,40 @@ class ProduceGate:
         self._verification: Final = verification
         self._is_verifying: Final = is_verifying
         self._later: Final = later
-        self._queues: Final[dict[int, deque[_Entry]]] = {}
+        self._queues: Final[dict[int, deque[Admission]]] = {}
         """By producer id, in the order of arrival."""
+        self._advancing: Final[set[int]] = set()
+        """Producers whose requests are being resumed: what ends meanwhile must not begin that once more."""
 
     @property
     def waiting_count(self) -> int:
         """The number of requests that wait."""
         return sum(map(len, self._queues.values()))
 
-    def admit(
-        self, fields: ProduceRequestFields, version: int
-    ) -> "Callable[[Callable[[Refusals], None]], None] | None":
-        """Return None if a request may be appended at once, else a function that makes it wait.
+    def admit(self, fields: ProduceRequestFields, version: int) -> Admission | None:
+        """Return the admission of a request; None if it has no transactional batches.
 
-        The function takes a callback, which is called with the refused partitions when the wait is over. The
-        caller must copy the records before: the frame is reused by then.
+        The caller calls `wait` if the request waits, and `end` of the admission after its last append.
         """
-        found = self._unverified(fields, version)
+        found = self._find(fields, version)
         if found is None:
             return None
-        producer, unverified = found
-        if not unverified and producer.producer_id not in self._queues:
-            return None
-        transactional_id = (fields.transactional_id or b"").decode(errors="replace")
+        waits = bool(found.unverified or found.not_led or found.producer.producer_id in self._queues)
+        return Admission(found, version, waits=waits)
 
-        def wait(resume: Callable[[Refusals], None]) -> None:
-            self._wait(transactional_id, unverified, _Entry(producer, version, resume))
+    def wait(self, admission: Admission, transactional_id: bytes, resume: Callable[[], None]) -> None:
+        """Call `resume` when it is the request's turn.
 
-        return wait
+        The caller must copy the records before: the frame is reused by then.
+        """
+        producer_id = admission.producer.producer_id
+        admission.queue(resume, partial(self._on_end, producer_id))
+        self._queues.setdefault(producer_id, deque()).append(admission)
+        if admission.unverified:
+            self._ask(transactional_id.decode(errors="replace"), admission, _pauses())
+        else:
+            admission.is_ready = True
+            self._advance(producer_id)
 
     def verify(
         self, transactional_id: str, producer: Identity, topic_partition: TopicPartition, *, adds: bool
@@ -197,15 +271,12 @@ class ProduceGate:
         self._verification.ask(transactional_id, producer, (topic_partition,), adds=adds).add_done(answered)
         return answer
 
-    def _unverified(
-        self, fields: ProduceRequestFields, version: int
-    ) -> tuple[Identity, dict[TopicPartition, Partition]] | None:
-        """Return the producer and its partitions whose logs do not have its transaction open.
-
-        Returns None if the request has no transactional batch that could wait.
-        """
+    def _find(self, fields: ProduceRequestFields, version: int) -> _Batches | None:
+        """Return the partitions of a request's transactional batches; None without such batches."""
         producer: Identity | None = None
         unverified: dict[TopicPartition, Partition] = {}
+        opened: dict[TopicPartition, Partition] = {}
+        not_led: list[TopicPartition] = []
         asks = version >= ADDS_FROM or self._is_verifying()
         for name, partitions in fields.topics:
             for index, records in partitions:
@@ -215,41 +286,25 @@ class ProduceGate:
                     continue
                 identity = Identity(*read_producer(records)[:2])
                 producer = producer or identity
+                if not asks:
+                    continue
                 partition = self._replicas.find(name, index)
-                if (
-                    asks
-                    and partition is not None
-                    and partition.is_leader
-                    and not partition.log.producer_state.is_in_transaction(
-                        identity.producer_id, identity.epoch
-                    )
-                ):
+                if partition is None or not partition.is_leader:
+                    not_led.append(TopicPartition(name.decode(errors="replace"), index))
+                elif partition.log.producer_state.is_in_transaction(identity.producer_id, identity.epoch):
+                    opened[partition.topic_partition] = partition
+                else:
                     unverified[partition.topic_partition] = partition
-        return None if producer is None else (producer, unverified)
-
-    def _wait(
-        self, transactional_id: str, unverified: dict[TopicPartition, Partition], entry: _Entry
-    ) -> None:
-        producer = entry.producer
-        queue = self._queues.setdefault(producer.producer_id, deque())
-        queue.append(entry)
-        if not unverified:
-            entry.is_ready = True
-            self._advance(producer.producer_id)
-            return
-        self._ask(transactional_id, unverified, entry, _pauses())
+        return None if producer is None else _Batches(producer, unverified, opened, not_led)
 
     def _ask(
         self,
         transactional_id: str,
-        unverified: dict[TopicPartition, Partition],
-        entry: _Entry,
+        entry: Admission,
         pauses: Iterator[float],
     ) -> None:
-        producer = entry.producer
-        for topic_partition, partition in unverified.items():
-            state = partition.log.producer_state
-            entry.guards.append((topic_partition, state, state.begin_verification(producer.producer_id)))
+        producer, unverified = entry.producer, entry.unverified
+        entry.guard(unverified)
 
         def answered(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
             codes = pending.value
@@ -260,7 +315,7 @@ class ProduceGate:
             ):
                 # Markers of the previous transaction void these guards; the next question gets new ones.
                 entry.release()
-                self._later(pause, partial(self._ask, transactional_id, unverified, entry, pauses))
+                self._later(pause, partial(self._ask, transactional_id, entry, pauses))
                 return
             for topic_partition, code in codes.items():
                 if code is not ErrorCode.NONE:
@@ -273,19 +328,30 @@ class ProduceGate:
         )
 
     def _advance(self, producer_id: int) -> None:
-        """Resume the requests at the front of the queue that have their answer."""
-        queue = self._queues.get(producer_id)
-        while queue and queue[0].is_ready:
-            entry = queue[0]
-            entry.refuse_voided()
-            try:
-                entry.resume(entry.refusals)
-            finally:
-                entry.release()
-                # Only now, so that a request that arrives meanwhile cannot overtake this one.
-                queue.popleft()
-        if queue is not None and not queue:
-            self._queues.pop(producer_id, None)
+        """Resume the requests at the front of the queue that have their answer, one after the other."""
+        if producer_id in self._advancing:
+            return
+        self._advancing.add(producer_id)
+        try:
+            while (queue := self._queues.get(producer_id)) and queue[0].is_ready and not queue[0].is_resumed:
+                entry = queue[0]
+                entry.is_resumed = True
+                assert entry.resume is not None, "a request in the queue waits"
+                try:
+                    entry.resume()
+                except BaseException:
+                    entry.end()
+                    raise
+        finally:
+            self._advancing.discard(producer_id)
+
+    def _on_end(self, producer_id: int) -> None:
+        # Only now, so that a request that arrives meanwhile cannot overtake the one that ends.
+        queue = self._queues[producer_id]
+        queue.popleft()
+        if not queue:
+            del self._queues[producer_id]
+        self._advance(producer_id)
 
 
 def _is_void(state: ProducerStateManager, producer: Identity, guard: VerificationGuard) -> bool:

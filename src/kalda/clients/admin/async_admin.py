@@ -12,13 +12,16 @@ from kalda.clients.admin.call_runner import AdminCallRunner
 from kalda.clients.admin.clusters import ClusterMethods
 from kalda.clients.admin.configs import ConfigMethods
 from kalda.clients.admin.delegation_tokens import DelegationTokenMethods
+from kalda.clients.admin.events import EventMethods
 from kalda.clients.admin.faults import FaultMethods
 from kalda.clients.admin.group_members import GroupMemberMethods
 from kalda.clients.admin.group_offsets import GroupOffsetMethods
 from kalda.clients.admin.groups import GroupMethods
 from kalda.clients.admin.log_dirs import LogDirMethods
 from kalda.clients.admin.partitions import PartitionMethods
+from kalda.clients.admin.processes import ProcessMethods
 from kalda.clients.admin.quotas import QuotaMethods
+from kalda.clients.admin.share_groups import ShareGroupMethods
 from kalda.clients.admin.topics import TopicMethods
 from kalda.clients.admin.transactions import TransactionMethods
 from kalda.clients.admin.users import UserMethods
@@ -71,9 +74,12 @@ class AsyncAdmin(
     GroupMethods,
     GroupMemberMethods,
     GroupOffsetMethods,
+    ShareGroupMethods,
     PartitionMethods,
     ClusterMethods,
     FaultMethods,
+    EventMethods,
+    ProcessMethods,
     LogDirMethods,
     TransactionMethods,
     UserMethods,

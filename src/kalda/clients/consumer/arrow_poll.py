@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from kalda.clients.consumer.arrow_rows import ArrowRows
 from kalda.clients.consumer.completed_fetch import (
     DECODED_BYTES_MAX,
     CompletedFetch,
@@ -21,26 +22,10 @@ from kalda.clients.consumer.consumer_errors import FetchCorruptionError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.fetch_position import FetchPosition
-from kalda.common.types import TopicPartition
 from kalda.records.batch import iter_headers
 from kalda.records.columnar import ColumnarBatch, decode_batches
-from kalda.records.columnar_fields import HEADERS_TYPE
 from kalda.records.errors import RecordsError
 
-_TIMESTAMP: Final = pa.timestamp("ms", "UTC")
-ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", _TIMESTAMP),
-        ("timestamp_type", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
-"""The columns of `poll_arrow`. Keys and values are bytes; deserializers do not apply."""
 _JOINED_BYTES_MAX: Final = 256 * 1024
 """Rows of several fetches are joined up to here. Joining copies them, and costs more than another call."""
 
@@ -76,7 +61,7 @@ class ArrowPoll:
         self._subscription: Final = subscription
         self._check_crcs: Final = check_crcs
         self._rest: _Rest | None = None
-        self._names = _NameColumns(TopicPartition("", 0), 0)
+        self._rows: Final = ArrowRows()
 
     def take(self, count: int) -> pa.RecordBatch | None:
         """Return up to `count` rows and move the positions behind them; None if there are none.
@@ -146,7 +131,9 @@ class ArrowPoll:
         decoded = self._decode_good(fetch)
         fetch.consumed_count += len(decoded)
         scan = scan_batches(fetch.records, fetch.fetch_offset)
-        rest = _Rest(fetch, self._rows(fetch, decoded), decoded.next_offset, scan.leader_epoch, position)
+        rest = _Rest(
+            fetch, self._rows.of(fetch.partition, decoded), decoded.next_offset, scan.leader_epoch, position
+        )
         bound.opened(rest.rows.nbytes)
         is_whole = decoded.consumed_bytes >= scan.whole_bytes
         if not is_whole and decoded.next_offset > fetch.next_offset:
@@ -211,32 +198,3 @@ class ArrowPoll:
             want_headers=True,
             decompressed_bytes=DECODED_BYTES_MAX,
         )
-
-    def _rows(self, fetch: CompletedFetch, decoded: ColumnarBatch) -> pa.RecordBatch:
-        count = len(decoded)
-        names = self._names
-        if names.partition != fetch.partition or names.count < count:
-            names = self._names = _NameColumns(fetch.partition, count)
-        columns = [
-            names.topics[:count],
-            names.partitions[:count],
-            decoded.offsets,
-            decoded.timestamps_ms.view(_TIMESTAMP),
-            decoded.timestamp_types,
-            decoded.keys,
-            decoded.values,
-            decoded.headers,
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
-
-
-class _NameColumns:
-    """The first two columns for up to `count` rows of one partition; the next fetch often has the same."""
-
-    __slots__ = ("count", "partition", "partitions", "topics")
-
-    def __init__(self, partition: TopicPartition, count: int) -> None:
-        self.partition: Final = partition
-        self.count: Final = count
-        self.topics: Final = pa.repeat(pa.scalar(partition.topic, pa.string()), count)
-        self.partitions: Final = pa.repeat(pa.scalar(partition.partition, pa.int32()), count)

@@ -8,16 +8,13 @@ import asyncio
 import inspect
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Unpack
 
 from kalda.clients.argument_checks import (
     check_callback,
@@ -33,7 +30,7 @@ from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.consumer.consumer_base import ConsumerBase
 from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
-from kalda.clients.consumer.consumer_errors import WakeupError
+from kalda.clients.consumer.consumer_errors import RecordDeserializationError
 from kalda.clients.consumer.consumer_queries import ConsumerQueries
 from kalda.clients.consumer.consumer_setup import (
     ConsumerSetup,
@@ -46,6 +43,7 @@ from kalda.clients.consumer.deserializers import Deserializer
 from kalda.clients.consumer.group.port import Offsets, OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.offset_reset import EARLIEST, LATEST, to_time
+from kalda.clients.consumer.reader_lifecycle import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, AsyncReader
 from kalda.clients.consumer.rebalance_listener import (
     ConsumerInterceptor,
     ConsumerRebalanceListener,
@@ -53,13 +51,11 @@ from kalda.clients.consumer.rebalance_listener import (
 )
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
-from kalda.clients.facade import AsyncClient
 from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
-from kalda.clients.loop_owner import LoopOwner
-from kalda.clients.reprs import client_repr
-from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
+from kalda.clients.serde import ConfiguredK, ConfiguredV, K, LoadRequiredError, V
 from kalda.clients.values import ConsumerRecord, OffsetAndMetadata
 from kalda.common.extras import check_pandas, missing_package
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -71,17 +67,13 @@ if TYPE_CHECKING:
 
 Records = TypeVar("Records", list[ConsumerRecord[Any, Any]], "pa.RecordBatch | None")
 
-ARROW_RECORDS_MAX: Final = 100_000
-"""The default of the largest number of rows that `poll_arrow` returns."""
-
-CLOSE_TIMEOUT_SECONDS: Final = 30.0
-"""How long `close` may take; Java's default."""
-
 
 @public
 @names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
-class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K, V]):
+class AsyncConsumer(
+    ConsumerBase[K, V], ConsumerQueries, AsyncReader[ConsumerCore, ConsumerRecord[K, V]], Generic[K, V]
+):
     """Reads records from topics, on the running event loop.
 
     Example:
@@ -94,6 +86,9 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
     One task at a time may poll or iterate. All other methods are coroutines, too, except `wakeup`.
     """
 
+    _SHARES_LOOP: ClassVar = True
+    """Whether the task that takes the records runs on the consumer's loop."""
+
     def _set_up(
         self, setup: ConsumerSetup, topics: Sequence[str], listener: ConsumerRebalanceListener | None
     ) -> None:
@@ -101,16 +96,9 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
         self._topics = topics
         self._listener = listener
         self._interceptors = Interceptors(self._setup.interceptors)
-        self._ready = asyncio.Event()
-        self._core: ConsumerCore | None = None
         self._iteration: RecordIteration | None = None
-        self._generator: AsyncGenerator[ConsumerRecord[K, V], None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._owner = LoopOwner("AsyncConsumer")
         self._arrow: ArrowPoll | None = None
-        self._is_closed = False
-        self._is_polling = False
-        self._is_woken = False
+        self._begin("AsyncConsumer", setup.config)
 
     @classmethod
     def from_config(
@@ -136,24 +124,6 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
 
     # Lifecycle
 
-    async def start(self) -> None:
-        """Start to connect and, with topics, to join the group; ``async with`` calls it. Harmless twice.
-
-        Raises:
-            IllegalStateError: the consumer is closed.
-        """
-        if self._is_closed:
-            raise IllegalStateError("this consumer is closed; create another one")
-        self._owner.check()
-        if self._core is not None:
-            return
-        self._loop = asyncio.get_running_loop()
-        core = self._core = ConsumerCore(self._setup.config, self._on_ready)
-        self._iteration = RecordIteration(core.buffer, self._setup.deserializers)
-        core.start(create_group(core, self._setup.assignors, self, self._on_committed))
-        if self._topics:
-            await self.subscribe(self._topics)
-
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """Commit if auto commit is on, leave the group, close the connections; harmless twice.
 
@@ -161,32 +131,17 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
         may commit, and ask for positions and offsets; these calls end with the time of `close`.
         """
         check_timeout(timeout_s)
-        if self._is_closed or self._core is None or self._owner.is_foreign_process:
-            # In a fork the connections are those of the parent.
-            self._is_closed = True
+        if not self._needs_close():
             return
-        self._owner.check()
+        assert self._core is not None, "an open consumer has a core"
         self._settle()
-        self._is_closed = True
-        self._ready.set()
         try:
-            if self._generator is not None and not self._is_polling:
-                await self._generator.aclose()
+            await self._end_polls()
         finally:
             try:
                 await self._core.close(timeout_s)
             finally:
                 self._interceptors.close()
-
-    def __repr__(self) -> str:
-        if "_is_woken" not in vars(self):
-            return client_repr(self, None, "closed")
-        state = "closed" if self._is_closed else "open" if self._core is not None else "not started"
-        return client_repr(self, self._setup.config, state)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     # Subscription
 
@@ -343,7 +298,7 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
         check_max_records(count)
         core = self._open_core()
         self._give_up_arrow()
-        with self._polling(), core.poll_metrics.polling():
+        with self._polling(), core.poll_metrics:
             taken = await self._wait(
                 core, timeout_s, lambda: core.buffer.take(count, self._setup.deserializers)
             )
@@ -366,7 +321,7 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
         check_max_records(max_records)
         core = self._open_core()
         arrow = self._arrow_poll()
-        with self._polling(), core.poll_metrics.polling():
+        with self._polling(), core.poll_metrics:
             return await self._wait(core, timeout_s, lambda: arrow.take(max_records))
 
     async def poll_pandas(
@@ -376,17 +331,6 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
         check_pandas("poll_pandas")
         batch = await self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()
-
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
-        if self._generator is None:
-            self._generator = self._records()
-        return self._generator
-
-    def wakeup(self) -> None:
-        """Have the present or the next `poll` raise `WakeupError`. May be called from any thread."""
-        self._is_woken = True
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._ready.set)
 
     # Offsets
 
@@ -453,9 +397,13 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
 
     # Internals; those of the first part differ in `Consumer`
 
-    def _on_ready(self) -> None:
-        """Wake the task that waits for records."""
-        self._ready.set()
+    @override
+    async def _start_core(self) -> None:
+        core = self._core = ConsumerCore(self._setup.config, self._on_ready, shares_loop=self._SHARES_LOOP)
+        self._iteration = RecordIteration(core.buffer, self._setup.deserializers)
+        core.start(create_group(core, self._setup.assignors, self, self._on_committed))
+        if self._topics:
+            await self.subscribe(self._topics)
 
     def _on_committed(self, offsets: Offsets) -> None:
         """Pass offsets that were committed to the interceptors."""
@@ -469,31 +417,42 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
         if timeout_s is not None:
             check_timeout(timeout_s)
         deadline = None if timeout_s is None else loop.time() + timeout_s
+        is_over = False
         core.check_subscribed()
         while True:
             self._ready.clear()
-            if self._is_woken:
-                self._is_woken = False
-                raise WakeupError("wakeup() was called")
-            if self._is_closed:
-                raise IllegalStateError("the consumer was closed while it waited for records")
+            self._check_woken()
             core.raise_error()
             core.polled()
-            taken = take()
+            try:
+                taken = take()
+            except RecordDeserializationError as error:
+                if not isinstance(error.__cause__, LoadRequiredError):
+                    raise
+                # The deserializer asks another server, such as a schema registry, and gets the record again.
+                await asyncio.to_thread(error.__cause__.load)
+                continue
             core.took()
             if taken:
                 return taken
             if core.buffer.is_cut_short:
                 self._ready.set()
                 await asyncio.sleep(0)
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._ready.wait()
-            except TimeoutError:
+            if deadline is None:
+                await self._ready.wait()
+                continue
+            if is_over and not core.buffer.is_cut_short:
                 return taken
+            # A poll without a time-out waits for one turn of the loop, too, in which records may arrive.
+            timer = loop.call_at(deadline, self._ready.set)
+            try:
+                await self._ready.wait()
+            finally:
+                timer.cancel()
+            is_over = loop.time() >= deadline
 
+    @override
     async def _records(self) -> AsyncGenerator[ConsumerRecord[K, V], None]:
-        """Yield records for ever; ends when the consumer is closed."""
         # An interceptor may leave records out, so it sees them one by one here.
         count = 1 if self._interceptors else self._setup.config.max_poll_records
         self._open_core()
@@ -503,7 +462,7 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
             while not self._is_closed:
                 core = self._open_core()
                 self._give_up_arrow()
-                with self._polling(), core.poll_metrics.polling():
+                with self._polling(), core.poll_metrics:
                     await self._wait(core, None, lambda: iteration.next_chunk(count))
                 if self._interceptors:
                     for record in self._interceptors.on_consume(list(iteration.records)):
@@ -517,30 +476,14 @@ class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K,
             # After an error, the next loop needs another generator.
             self._generator = None
 
-    @contextmanager
-    def _polling(self) -> Iterator[None]:
-        """Refuse a second task: both would get some of the records."""
-        if self._is_polling:
-            raise IllegalStateError("another task polls this consumer; a consumer is for one task at a time")
-        self._is_polling = True
-        try:
-            yield
-        finally:
-            self._is_polling = False
-
     def _usable_core(self) -> ConsumerCore:
         core = self._core
         # While `close` waits for the listener, the listener may commit, and ask for positions.
         if core is None or (self._is_closed and not core.is_listener_running):
-            state = "closed" if self._is_closed else "not started; use `async with`, or await start()"
-            raise IllegalStateError(f"this consumer is {state}")
+            raise self._not_usable()
         self._check_loop()
         self._settle()
         return core
-
-    def _check_loop(self) -> None:
-        """Check that the caller runs on the consumer's loop."""
-        self._owner.check()
 
     def _open_core(self) -> ConsumerCore:
         """Return the core for a method that changes what is read, which a listener cannot call in `close`."""

@@ -8,6 +8,7 @@ commits exactly what the loop has got.
 """
 
 import inspect
+import os
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, overload
@@ -15,17 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, overload
 from kalda.clients.argument_checks import check_max_records, check_timeout
 from kalda.clients.config.properties_source import PropertiesSource
 from kalda.clients.config.settings_help import lists_settings
-from kalda.clients.consumer.async_consumer import (
-    ARROW_RECORDS_MAX,
-    CLOSE_TIMEOUT_SECONDS,
-    AsyncConsumer,
-    Records,
-)
-from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
+from kalda.clients.consumer.async_consumer import AsyncConsumer, Records
+from kalda.clients.consumer.caller_thread import CallerQueue, WakeSignal
 from kalda.clients.consumer.consumer_base import ConsumerBase
 from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore
-from kalda.clients.consumer.consumer_errors import WakeupError
+from kalda.clients.consumer.consumer_errors import RecordDeserializationError, WakeupError
 from kalda.clients.consumer.consumer_setup import (
     ConsumerSetup,
     given_deserializers,
@@ -33,9 +29,10 @@ from kalda.clients.consumer.consumer_setup import (
 from kalda.clients.consumer.deserializers import Deserializer
 from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_consumer import LoopConsumer
+from kalda.clients.consumer.reader_lifecycle import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, BlockingReader
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.errors import IllegalStateError
-from kalda.clients.facade import BlockingClient, blocking
+from kalda.clients.facade import blocking
 from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_thread import (
     STANDSTILL_SECONDS_MAX,
@@ -45,12 +42,12 @@ from kalda.clients.loop_thread import (
     LoopWatch,
 )
 from kalda.clients.metrics.registry import MetricValues
-from kalda.clients.reprs import client_repr
-from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
+from kalda.clients.serde import ConfiguredK, ConfiguredV, K, LoadRequiredError, V
 from kalda.clients.values import (
     ConsumerRecord,
 )
 from kalda.common.extras import check_pandas
+from kalda.common.overriding import override
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 from kalda.runtime.system.clock import monotonic
@@ -70,7 +67,7 @@ _POLLED_SECONDS: Final = 1.0
 @public
 @names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
-class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
+class Consumer(ConsumerBase[K, V], BlockingReader[LoopConsumer, ConsumerRecord[K, V]], Generic[K, V]):
     """Reads records from topics; for one thread at a time.
 
     Example:
@@ -89,18 +86,17 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
     ) -> None:
         self._setup = setup
         self._interceptors = Interceptors(setup.interceptors)
-        self._guard = OneThreadAtATime(setup.config.client_id, self)
+        self._begin(setup.config)
         self._signal = WakeSignal()
         self._queue = CallerQueue(self._signal)
         self._is_woken = False
         self._close_later_s: float | None = None
         """The time for a `close` that a signal handler has asked for within a method of this thread."""
         self._polled_at = 0.0
-        self._generator: Generator[ConsumerRecord[K, V], None, None] | None = None
-        self._thread = LoopThread(setup.config.client_id)
         self._inner = self._thread.call(self._make(listener))
         self._finalizer = weakref.finalize(self, _abandon, self._inner, self._thread)
         self._finalizer.atexit = False
+        _open.add(self)
         try:
             self._run(self._inner.start())
             if topics:
@@ -158,11 +154,6 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
                 self._thread.close()
                 # A signal handler may have closed the consumer while this thread waits for records.
                 self._signal.set()
-
-    def __repr__(self) -> str:
-        inner = vars(self).get("_inner")
-        state = "closed" if inner is None or self._thread.is_closed else "open"
-        return client_repr(self, None if inner is None else inner._setup.config, state)
 
     # Subscription
 
@@ -263,15 +254,6 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
         batch = self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()
 
-    def __iter__(self) -> Generator[ConsumerRecord[K, V], None, None]:
-        # An interrupt ends the generator, and may keep it from saying so.
-        if self._generator is None or inspect.getgeneratorstate(self._generator) == inspect.GEN_CLOSED:
-            self._generator = self._records()
-        return self._generator
-
-    def __next__(self) -> ConsumerRecord[K, V]:
-        return next(iter(self))
-
     def wakeup(self) -> None:
         """Have the present or the next waiting call raise `WakeupError`. May be called from any thread."""
         self._is_woken = True
@@ -331,7 +313,7 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
         """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
         core = self._inner.open_core()
         core.check_subscribed()
-        with core.poll_metrics.polling():
+        with core.poll_metrics:
             return self._wait_for(core, timeout_s, take)
 
     def _wait_for(self, core: ConsumerCore, timeout_s: float | None, take: Callable[[], Records]) -> Records:
@@ -352,7 +334,14 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
                 self._polled_at = now
                 left = STANDSTILL_SECONDS_MAX if deadline is None else deadline - now
                 self._run(self._inner.polled(), left, with_rebalances=True)
-            taken = take()
+            try:
+                taken = take()
+            except RecordDeserializationError as error:
+                if not isinstance(error.__cause__, LoadRequiredError):
+                    raise
+                # As in `AsyncConsumer`, but this thread may wait; the loop's thread sends the heartbeats.
+                error.__cause__.load()
+                continue
             if core.fetcher.needs_room:
                 # One wake-up of the loop until it has looked again.
                 core.fetcher.needs_room = False
@@ -368,8 +357,8 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
             if not core.buffer.is_cut_short:
                 self._signal.wait(remaining)
 
+    @override
     def _records(self) -> Generator[ConsumerRecord[K, V], None, None]:
-        """Yield records for ever; ends when the consumer is closed."""
         # An interceptor may leave records out, so it sees them one by one here.
         interceptors = self._interceptors
         count = 1 if interceptors else self._setup.config.max_poll_records
@@ -384,8 +373,9 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
                     try:
                         self._wait(None, lambda: iteration.next_chunk(count))
                     except IllegalStateError:
-                        # A listener or a signal handler may have closed the consumer.
-                        if self._thread.is_usable:
+                        # A listener or a signal handler may have closed the consumer. In a fork the loop
+                        # must not end as if that had happened.
+                        if self._thread.is_usable or self._thread.is_in_fork:
                             raise
                         return
                 if interceptors:
@@ -402,6 +392,18 @@ class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
     def _raise_wakeup(self) -> None:
         self._is_woken = False
         raise WakeupError("wakeup() was called")
+
+
+_open: Final[weakref.WeakSet[Consumer[Any, Any]]] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for consumer in list(_open):
+        consumer._inner.iteration.drop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _abandon(inner: LoopConsumer, thread: LoopThread) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, Literal
 
-from kalda.clients.config.client_options import CommonClientOptions
-from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.config.isolation_level import IsolationLevel
+from kalda.clients.config.reader_config import ReaderConfig, ReaderOptions
 from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.offset_reset import ALLOWED, OffsetReset, parse_offset_reset
 from kalda.clients.errors import ClientConfigError
@@ -26,10 +25,10 @@ AutoOffsetReset = Literal["earliest", "latest", "none"] | timedelta
 """A timedelta stands for ``by_duration:``: it starts at records of that age."""
 Isolation = Literal["read_uncommitted", "read_committed"] | IsolationLevel
 
+
 _JAVA_INTERCEPTORS: Final = MissingFeature(
     "Java classes", "pass ConsumerInterceptor objects as the keyword argument interceptors"
 )
-_JAVA_REPORTERS: Final = MissingFeature("Java classes", "read metrics() instead")
 
 
 def _is_offset_reset(value: ConfigValue) -> bool:
@@ -41,7 +40,7 @@ def _is_offset_reset(value: ConfigValue) -> bool:
 
 
 @public
-class ConsumerOptions(CommonClientOptions, total=False):
+class ConsumerOptions(ReaderOptions, total=False):
     """The settings as keyword arguments; `ConsumerConfig` documents them."""
 
     group_id: str | None
@@ -51,26 +50,15 @@ class ConsumerOptions(CommonClientOptions, total=False):
     partition_assignment_strategy: str | PartitionAssignor | Sequence[str | PartitionAssignor]
     session_timeout_ms: int
     heartbeat_interval_ms: int
-    max_poll_interval_ms: int
-    max_poll_records: int
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     auto_offset_reset: AutoOffsetReset
     isolation_level: Isolation
-    fetch_min_bytes: int
-    fetch_max_bytes: int
-    fetch_max_wait_ms: int
     max_partition_fetch_bytes: int
-    client_rack: str
-    check_crcs: bool
-    default_api_timeout_ms: int
-    exclude_internal_topics: bool
-    allow_auto_create_topics: bool
     interceptor_classes: str | Sequence[str]
-    metric_reporters: str | Sequence[str]
 
 
-class ConsumerConfig(CommonClientConfig):
+class ConsumerConfig(ReaderConfig):
     """The settings of a consumer."""
 
     group_id = string(
@@ -114,12 +102,6 @@ class ConsumerConfig(CommonClientConfig):
         at_least(1),
         importance=HIGH,
     )
-    max_poll_interval_ms = integer(
-        300_000,
-        "The longest time between two calls of poll; a member that takes longer leaves the group.",
-        at_least(1),
-    )
-    max_poll_records = integer(500, "How many records one call of poll returns at most.", at_least(1))
     enable_auto_commit = boolean(
         True,
         "Whether to commit the offsets of processed records every `auto.commit.interval.ms`. Without a group "
@@ -140,24 +122,6 @@ class ConsumerConfig(CommonClientConfig):
         "Whether records of open and aborted transactions are returned, too.",
         one_of("read_uncommitted", "read_committed"),
     )
-    fetch_min_bytes = integer(
-        1,
-        "How much data a broker waits for before it answers a fetch, up to `fetch.max.wait.ms`.",
-        at_least(0),
-        importance=HIGH,
-    )
-    fetch_max_bytes = integer(
-        52_428_800,
-        "How many bytes one fetch returns at most; a single larger batch is returned nevertheless. While "
-        "records of this size are fetched and unread, nothing more is fetched.",
-        at_least(0),
-    )
-    fetch_max_wait_ms = integer(
-        500,
-        "How long a broker waits for `fetch.min.bytes` before it answers a fetch.",
-        at_least(0),
-        importance=LOW,
-    )
     # Kafka's default is 1048576. A fetch costs two threads and the broker a fixed time besides that of its
     # bytes: with 2 MiB, `poll_arrow` takes a sixth less CPU time for records of 1 KB. Larger fetches gain no
     # more, because the columns of one decode leave the processor's cache.
@@ -168,33 +132,9 @@ class ConsumerConfig(CommonClientConfig):
         at_least(0),
         importance=HIGH,
     )
-    client_rack = string(
-        "", "The rack of this consumer, to read from the closest replica (KIP-392).", importance=LOW
-    )
-    check_crcs = boolean(True, "Whether to check the CRC of each batch of records.", importance=LOW)
-    default_api_timeout_ms = integer(
-        60_000, "The bound on calls for which no time-out is given.", at_least(0)
-    )
-    exclude_internal_topics = boolean(
-        True, "Whether a pattern leaves out internal topics such as __consumer_offsets."
-    )
-    allow_auto_create_topics = boolean(
-        True, "Whether a topic that is subscribed to may be created, if the brokers allow it, too."
-    )
-    key_deserializer = string(
-        "",
-        "Turns the bytes of keys into objects: one of Java's class names, such as StringDeserializer. The "
-        "keyword argument takes a function of the bytes or a Deserializer, too. Without it keys are bytes.",
-        importance=HIGH,
-    )
-    value_deserializer = string(
-        "", "Turns the bytes of values into objects, as `key.deserializer` does for keys.", importance=HIGH
-    )
+
     interceptor_classes = string_list(
         (), "Java classes that see records and commits.", importance=LOW, requires=_JAVA_INTERCEPTORS
-    )
-    metric_reporters = string_list(
-        (), "Java classes that report metrics.", importance=LOW, requires=_JAVA_REPORTERS
     )
 
     @property

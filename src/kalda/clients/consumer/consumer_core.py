@@ -77,10 +77,16 @@ class ConsumerCore:
         config: The settings.
         on_ready: Called on the loop when there are new records, errors or callbacks for the user.
         runtime: What the consumer knows of its machine; None is this machine.
+        shares_loop: Whether a task of the user takes the records on this loop.
     """
 
     def __init__(
-        self, config: ConsumerConfig, on_ready: Callable[[], None], runtime: Runtime | None = None
+        self,
+        config: ConsumerConfig,
+        on_ready: Callable[[], None],
+        runtime: Runtime | None = None,
+        *,
+        shares_loop: bool = False,
     ) -> None:
         self.config: Final = config
         runtime = client_runtime() if runtime is None else runtime
@@ -117,6 +123,7 @@ class ConsumerCore:
             self.buffer,
             on_ready=on_ready,
             on_error=self.add_error,
+            shares_loop=shares_loop,
             metrics=self.fetch_metrics,
         )
         self.group: GroupPort | None = None

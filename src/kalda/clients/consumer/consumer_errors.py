@@ -99,10 +99,11 @@ class RecordDeserializationError(SerializationError):
         self.value: Final = value
         """The value's bytes."""
         self.headers: Final = headers
-        super().__init__(
+        self._problem: Final = (
             f"the {part} deserializer failed for the record at offset {offset} of {topic_partition}"
-            f"{f': {reason}' if str(reason) else ''}; to skip the record, seek() to offset {offset + 1}"
+            f"{f': {reason}' if str(reason) else ''}"
         )
+        super().__init__(f"{self._problem}; to skip the record, seek() to offset {offset + 1}")
 
 
 @public
@@ -112,10 +113,15 @@ class FetchCorruptionError(ClientError):
     def __init__(self, topic_partition: TopicPartition, position: int, reason: object) -> None:
         self.topic_partition: Final = topic_partition
         self.position: Final = position
-        super().__init__(
-            f"the records of {topic_partition} at offset {position} cannot be read: {reason}; "
-            f"seek() past them to go on"
+        self._problem: Final = (
+            f"the records of {topic_partition} at offset {position} cannot be read: {reason}"
         )
+        super().__init__(f"{self._problem}; seek() past them to go on")
+
+
+def replace_remedy(error: RecordDeserializationError | FetchCorruptionError, remedy: str) -> None:
+    """Change the remedy in an error's message: a share consumer has no positions."""
+    error.args = (f"{error._problem}; {remedy}",)
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -101,7 +101,9 @@ def resolve(name: str, option: DeserializerOption) -> Callable[..., Any] | None:
         decode: Deserialize = option.decode
         return decode
     if isinstance(option, Deserializer):
-        return option.deserialize
+        # One that asks another server has a method that leaves it to the consumer when.
+        without_waiting: Callable[..., Any] | None = getattr(option, "deserialize_nowait", None)
+        return without_waiting or option.deserialize
     if callable(option):
         return option
     raise ClientConfigError(

@@ -8,7 +8,7 @@ assignment, new metadata, the end of a back-off.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,7 @@ from kalda.clients.consumer.consumer_errors import FetchCorruptionError, Offsets
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
 from kalda.clients.consumer.fetch_planner import (
     Asked,
+    FetchPlan,
     FetchPlanner,
     NodeFetch,
     Outcome,
@@ -50,6 +51,8 @@ _VALIDATION_VERSION: Final = 3
 """The first version of OffsetForLeaderEpoch that consumers may use (KIP-320)."""
 _FRUITLESS_FREE: Final = 10
 """Early responses in a row without records: preferred replicas, moved leaders and new sessions cause some."""
+_SMALL_BYTES: Final = 16 * 1024
+"""Records of a response up to which the consumer counts as one that has caught up."""
 _ANSWER_MARGIN_MS: Final = 5_000
 """Time for a response to arrive, beyond what the broker may wait for data."""
 
@@ -77,6 +80,7 @@ class Fetcher:
         buffer: Where fetched records go.
         on_ready: Called on the loop when the buffer has new records.
         on_error: Called on the loop with an error that the user's next `poll` raises.
+        shares_loop: Whether a task of the user takes the records on this loop.
         metrics: Counts requests, records and lag; None leaves that out.
     """
 
@@ -89,8 +93,10 @@ class Fetcher:
         *,
         on_ready: Callable[[], None],
         on_error: Callable[[ClientError], None],
+        shares_loop: bool = False,
         metrics: FetchMetrics | None = None,
     ) -> None:
+        self._shares_loop: Final = shares_loop
         self._metrics: Final = metrics
         self.needs_room = False
         """Whether something is not fetched before the user has read some records; see `wake`."""
@@ -158,19 +164,14 @@ class Fetcher:
         now = self._loop.time()
         network = self._network
         snapshot = network.metadata.snapshot
-        self._learn_leaders(snapshot, now)
         unread = self._buffer.unread_bytes()
         for partition in self._planner.excess(unread):
             # It is paused; it is fetched again when it is resumed.
             self._subscription.refetch(partition)
             self._buffer.drop_stale()
-        plan = self._planner.plan(
-            snapshot,
-            now,
-            unread=unread,
-            busy=self._in_flight.keys() | self._connecting.keys(),
-            is_reachable=lambda node: self._delay(node, now) <= 0,
-        )
+        plan = self._plan(snapshot, now, unread)
+        if plan.needs_metadata and self._learn_leaders(snapshot, now):
+            plan = self._plan(snapshot, now, unread)
         self.needs_room = plan.needs_room
         if plan.needs_metadata:
             network.metadata.request_update()
@@ -181,11 +182,21 @@ class Fetcher:
                 self._connect(node)
         self._set_timer(plan.retry_at, now)
 
-    def _learn_leaders(self, snapshot: ClusterMetadata, now: float) -> None:
-        """Give positions that were set before the metadata was known their leaders."""
-        for each in self._subscription.fetchable(now):
-            if each.position.leader.leader_id < 0:
-                self._change_leader(snapshot, each.topic_partition)
+    def _plan(self, snapshot: ClusterMetadata, now: float, unread: Mapping[TopicPartition, int]) -> FetchPlan:
+        return self._planner.plan(
+            snapshot,
+            now,
+            unread=unread,
+            busy=self._in_flight.keys() | self._connecting.keys(),
+            is_reachable=lambda node: self._delay(node, now) <= 0,
+        )
+
+    def _learn_leaders(self, snapshot: ClusterMetadata, now: float) -> bool:
+        """Give positions set before the metadata was known their leaders; return whether there are any."""
+        without = [each for each in self._subscription.fetchable(now) if each.position.leader.leader_id < 0]
+        for each in without:
+            self._change_leader(snapshot, each.topic_partition)
+        return bool(without)
 
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
         for partition in self._subscription.assigned():
@@ -264,15 +275,20 @@ class Fetcher:
         if self._metrics is not None:
             self._metrics.response_received(self._loop.time() - sent.at, response.throttle_time_ms)
         found = sent.session.received(response)
-        has_new = False
+        new_bytes = 0
         if found is None:
             self._refused(sent, response)
         else:
-            has_new = self._take(sent.node, found, sent.fetch, response)
-        self._pace(sent, has_new=has_new)
+            new_bytes = self._take(sent.node, found, sent.fetch, response)
+        self._pace(sent, has_new=new_bytes > 0)
+        if self._shares_loop and 0 < new_bytes <= _SMALL_BYTES:
+            # The user's task first. There is little to fetch while it works on these records.
+            self._on_ready()
+            self.wake()
+            return
         if not self._is_woken:
             self._send()
-        if has_new:
+        if new_bytes:
             # Last: the user's thread could not run before this one waits again, and would be woken twice.
             self._on_ready()
 
@@ -300,16 +316,16 @@ class Fetcher:
 
     def _take(
         self, node: int, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
-    ) -> bool:
-        """Take the partitions of a response; return whether there are new records."""
-        has_new = False
+    ) -> int:
+        """Take the partitions of a response; return the bytes of new records."""
+        new_bytes = 0
         response_metrics = self._response_metrics(found)
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         for partition, data in found.items():
             asked = fetch.asked[partition]
             code = ErrorCode.of(data.error_code)
             if code == ErrorCode.NONE:
-                has_new |= self._take_records(partition, asked, data, response_metrics)
+                new_bytes += self._take_records(partition, asked, data, response_metrics)
                 continue
             if data.current_leader.leader_id >= 0 and data.current_leader.leader_epoch >= 0:
                 leaders[partition] = data.current_leader.leader_id, data.current_leader.leader_epoch
@@ -321,7 +337,7 @@ class Fetcher:
                 for each in response.node_endpoints
             ]
             self._network.metadata.update_leaders(leaders, endpoints)
-        return has_new
+        return new_bytes
 
     def _response_metrics(self, found: dict[TopicPartition, PartitionData]) -> ResponseMetrics | None:
         with_data = sum(1 for data in found.values() if data.records)
@@ -333,13 +349,14 @@ class Fetcher:
         asked: Asked,
         data: PartitionData,
         response_metrics: ResponseMetrics | None,
-    ) -> bool:
+    ) -> int:
         fetch = self._completed(partition, asked, data, response_metrics)
         if fetch is not None:
             self._buffer.add(fetch)
-        elif response_metrics is not None and data.records:
+            return fetch.size
+        if response_metrics is not None and data.records:
             response_metrics.drained(partition.topic, 0, 0)
-        return fetch is not None
+        return 0
 
     def _completed(
         self,

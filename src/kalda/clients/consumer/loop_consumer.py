@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kalda.clients.argument_checks import check_callback
 from kalda.clients.consumer.async_consumer import AsyncConsumer
@@ -81,6 +81,8 @@ class _ListenerTask(CallerTask):
 
 class LoopConsumer(AsyncConsumer[Any, Any]):
     """An `AsyncConsumer` for `Consumer`; see there."""
+
+    _SHARES_LOOP: ClassVar = False
 
     def __init__(
         self,

@@ -76,6 +76,10 @@ class BatchDecoder:
     def __init__(
         self, partition: TopicPartition, header: BatchHeader, data: bytes, deserializers: Deserializers
     ) -> None:
+        if header.record_count < 0:
+            raise CorruptRecordError(
+                f"batch at offset {header.base_offset} counts {header.record_count} records"
+            )
         self._partition: Final = partition
         self._header: Final = header
         self._data: Final = data

@@ -41,6 +41,11 @@ class RecordIteration:
         """The records that were not handed out yet; ends early when `settle` takes them back."""
         return self._iterator
 
+    def drop(self) -> None:
+        """Forget what was not handed out: in a fork, the parent goes on with it."""
+        self._chunk = None
+        self._records.clear()
+
     def settle(self) -> None:
         """Move the position behind the last record that was handed out, and keep the others for later."""
         chunk = self._chunk

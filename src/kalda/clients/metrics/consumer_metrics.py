@@ -19,47 +19,31 @@ COORDINATOR_GROUP: Final = "consumer-coordinator-metrics"
 SECONDS_PER_HOUR: Final = 3600.0
 
 
-class PollMetrics:
-    """How the application calls `poll`, and how long it waits in other calls."""
+class PollTimes:
+    """How the application calls `poll`, a ``with`` block here."""
 
-    def __init__(self, metrics: ClientMetrics) -> None:
+    def __init__(self, metrics: ClientMetrics, group: str) -> None:
         self._metrics: Final = metrics
         self._between: Final = metrics.sensor()
         self._idle: Final = metrics.sensor()
         self._started: float | None = None
         self._ended: float | None = None
-        self._times_ns: Final = {"commit-sync": 0, "committed": 0}
-        metrics.add_average_and_max(GROUP, "time-between-poll", "delay between polls in ms", self._between)
+        metrics.add_average_and_max(group, "time-between-poll", "delay between polls in ms", self._between)
         metrics.add(
-            GROUP,
+            group,
             "poll-idle-ratio-avg",
             "The average fraction of time that poll waits, as opposed to the program processing records.",
             self._idle.average,
         )
         metrics.add(
-            GROUP,
+            group,
             "last-poll-seconds-ago",
             "The number of seconds since the last poll; -1 before the first.",
             lambda now: -1.0 if self._started is None else now - self._started,
         )
-        for name, what in (("commit-sync", "commit"), ("committed", "committed")):
-            metrics.add_total(
-                GROUP,
-                f"{name}-time-ns-total",
-                f"The total time the consumer has spent in {what}, in nanoseconds.",
-                self._read_time(name),
-            )
 
-    @contextmanager
-    def polling(self) -> Iterator[None]:
-        """Record a poll: the time since the one before, and the share of it that poll waited."""
-        self._poll_started()
-        try:
-            yield
-        finally:
-            self._ended = self._metrics.now()
-
-    def _poll_started(self) -> None:
+    def __enter__(self) -> None:
+        """Record the start of a poll: the time since the one before, and the share of it that poll waited."""
         now = self._metrics.now()
         if self._started is not None:
             between = now - self._started
@@ -67,6 +51,25 @@ class PollMetrics:
             if self._ended is not None and between > 0:
                 self._idle.record((self._ended - self._started) / between, now)
         self._started = now
+
+    def __exit__(self, *_: object) -> None:
+        """Record its end."""
+        self._ended = self._metrics.now()
+
+
+class PollMetrics(PollTimes):
+    """How the application calls `poll`, and how long it waits in other calls."""
+
+    def __init__(self, metrics: ClientMetrics) -> None:
+        super().__init__(metrics, GROUP)
+        self._times_ns: Final = {"commit-sync": 0, "committed": 0}
+        for name, what in (("commit-sync", "commit"), ("committed", "committed")):
+            metrics.add_total(
+                GROUP,
+                f"{name}-time-ns-total",
+                f"The total time the consumer has spent in {what}, in nanoseconds.",
+                self._read_time(name),
+            )
 
     @contextmanager
     def timing(self, name: str) -> Iterator[None]:
@@ -238,13 +241,42 @@ class ResponseMetrics:
         )
 
 
-class CoordinatorMetrics:
+class HeartbeatMetrics:
+    """What the member of a group of any kind records."""
+
+    def __init__(self, metrics: ClientMetrics, group: str) -> None:
+        self._metrics: Final = metrics
+        self._heartbeat: Final = metrics.sensor()
+        self._last_heartbeat: float | None = None
+        metrics.add_meter(group, "heartbeat", "heartbeats", self._heartbeat, counts=True)
+        metrics.add(
+            group,
+            "heartbeat-response-time-max",
+            "The maximum time taken to receive a response to a heartbeat, in ms.",
+            self._heartbeat.largest,
+        )
+        metrics.add(
+            group,
+            "last-heartbeat-seconds-ago",
+            "The number of seconds since the last heartbeat was sent; -1 before the first.",
+            lambda now: -1.0 if self._last_heartbeat is None else now - self._last_heartbeat,
+        )
+
+    def heartbeat_sent(self) -> None:
+        """Note that a heartbeat was sent."""
+        self._last_heartbeat = self._metrics.now()
+
+    def heartbeat_answered(self, latency_s: float) -> None:
+        """Record the response to a heartbeat."""
+        self._heartbeat.record(latency_s * 1000, self._metrics.now())
+
+
+class CoordinatorMetrics(HeartbeatMetrics):
     """What the member of a group records, with either protocol."""
 
     def __init__(self, metrics: ClientMetrics, assigned_count: Callable[[], int]) -> None:
-        self._metrics: Final = metrics
+        super().__init__(metrics, COORDINATOR_GROUP)
         self._commit: Final = metrics.sensor()
-        self._heartbeat: Final = metrics.sensor()
         self._join: Final = metrics.sensor()
         self._sync: Final = metrics.sensor()
         self._rebalance: Final = metrics.sensor()
@@ -252,19 +284,11 @@ class CoordinatorMetrics:
         self._callbacks: Final = {
             name: metrics.sensor() for name in ("partition-revoked", "partition-assigned", "partition-lost")
         }
-        self._last_heartbeat: float | None = None
         self._last_rebalance: float | None = None
         meter, spread = metrics.add_meter, metrics.add_average_and_max
         group = COORDINATOR_GROUP
         meter(group, "commit", "commit calls", self._commit, counts=True)
         spread(group, "commit-latency", "time taken for a commit request in ms", self._commit)
-        meter(group, "heartbeat", "heartbeats", self._heartbeat, counts=True)
-        metrics.add(
-            group,
-            "heartbeat-response-time-max",
-            "The maximum time taken to receive a response to a heartbeat, in ms.",
-            self._heartbeat.largest,
-        )
         meter(group, "join", "group joins", self._join, counts=True)
         spread(group, "join-time", "time taken for a group rejoin in ms", self._join)
         meter(group, "sync", "group syncs", self._sync, counts=True)
@@ -276,8 +300,8 @@ class CoordinatorMetrics:
             "The total time in ms this consumer has spent in successful rebalances.",
             self._rebalance.sum_total,
         )
-        _add_hourly(metrics, "rebalance", "successful rebalances", self._rebalance)
-        _add_hourly(metrics, "failed-rebalance", "failed rebalances", self._failed)
+        add_hourly(metrics, group, "rebalance", "successful rebalances", self._rebalance)
+        add_hourly(metrics, group, "failed-rebalance", "failed rebalances", self._failed)
         for name, sensor in self._callbacks.items():
             spread(
                 group,
@@ -293,12 +317,6 @@ class CoordinatorMetrics:
         )
         metrics.add(
             group,
-            "last-heartbeat-seconds-ago",
-            "The number of seconds since the last heartbeat was sent; -1 before the first.",
-            lambda now: -1.0 if self._last_heartbeat is None else now - self._last_heartbeat,
-        )
-        metrics.add(
-            group,
             "last-rebalance-seconds-ago",
             "The number of seconds since the last successful rebalance; -1 before the first.",
             lambda now: -1.0 if self._last_rebalance is None else now - self._last_rebalance,
@@ -307,14 +325,6 @@ class CoordinatorMetrics:
     def committed(self, latency_s: float) -> None:
         """Record the response to an OffsetCommit."""
         self._commit.record(latency_s * 1000, self._metrics.now())
-
-    def heartbeat_sent(self) -> None:
-        """Note that a heartbeat was sent."""
-        self._last_heartbeat = self._metrics.now()
-
-    def heartbeat_answered(self, latency_s: float) -> None:
-        """Record the response to a heartbeat."""
-        self._heartbeat.record(latency_s * 1000, self._metrics.now())
 
     def joined(self, latency_s: float) -> None:
         """Record the response to a JoinGroup."""
@@ -343,11 +353,12 @@ def _partition_tags(partition: TopicPartition) -> dict[str, str]:
     return {"topic": partition.topic, "partition": str(partition.partition)}
 
 
-def _add_hourly(metrics: ClientMetrics, base: str, what: str, sensor: Sensor) -> None:
+def add_hourly(metrics: ClientMetrics, group: str, base: str, what: str, sensor: Sensor) -> None:
+    """Register ``<base>-rate-per-hour`` and ``<base>-total`` of events."""
     metrics.add(
-        COORDINATOR_GROUP,
+        group,
         f"{base}-rate-per-hour",
         f"The number of {what} per hour.",
         lambda now: sensor.count_rate(now) * SECONDS_PER_HOUR,
     )
-    metrics.add_total(COORDINATOR_GROUP, f"{base}-total", f"The total number of {what}.", sensor.count_total)
+    metrics.add_total(group, f"{base}-total", f"The total number of {what}.", sensor.count_total)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from kalda.clients.metrics.registry import ClientMetrics
+from kalda.records.batch import HEADER_SIZE
 
 GROUP: Final = "producer-metrics"
 TOPIC_GROUP: Final = "producer-topic-metrics"
@@ -198,7 +199,7 @@ class ProducerMetrics:
         self._batch_size.record(batch_bytes, now)
         self._compression.record(compression_ratio, now)
         self._queue_time.record(queue_time_s * 1000, now)
-        self._record_size.record(uncompressed_bytes / max(record_count, 1), now)
+        self._record_size.record((uncompressed_bytes - HEADER_SIZE) / max(record_count, 1), now)
 
     def request_sent(self, record_count: int) -> None:
         """Record a Produce request."""

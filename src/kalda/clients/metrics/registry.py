@@ -40,9 +40,8 @@ class MetricKind(Enum):
     """A total that only grows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One registered metric."""
+class Metric(NamedTuple):
+    """One registered metric; a client makes some hundred, for which a tuple takes the least time."""
 
     name: MetricName
     description: str
@@ -109,16 +108,15 @@ class ClientMetrics:
         clock: Clock | None = None,
     ) -> None:
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
+        self.now: Final = self.clock.monotonic
+        """Returns the time for `Sensor.record`, in monotonic seconds; a request asks a dozen times."""
         self.tags: Final = dict(tags)
+        self._own_tags: Final = tags_of(tags)
         self._samples: Final = SampleConfig() if samples is None else samples
         self._metrics: Final[dict[MetricName, Metric]] = {}
         self._texts: Final[dict[MetricName, TextMetric]] = {}
         # Reentrant for signal handlers; nothing below iterates over a dictionary that one may change.
         self._lock: Final = threading.RLock()
-
-    def now(self) -> float:
-        """Return the time for `Sensor.record`, in monotonic seconds."""
-        return self.clock.monotonic()
 
     def sensor(self) -> Sensor:
         """Return a sensor with this client's windows."""
@@ -135,14 +133,14 @@ class ClientMetrics:
         tags: Mapping[str, str] | None = None,
     ) -> MetricName:
         """Register a metric; one with the same name is replaced."""
-        key = MetricName(group, name, tags_of(self.tags | dict(tags or {})))
+        key = MetricName(group, name, tags_of({**self.tags, **tags}) if tags else self._own_tags)
         with self._lock:
             self._metrics[key] = Metric(key, description, kind, measure)
         return key
 
     def add_text(self, group: str, name: str, description: str, text: str) -> None:
         """Register a metric whose value is text; telemetry leaves it out."""
-        key = MetricName(group, name, tags_of(self.tags))
+        key = MetricName(group, name, self._own_tags)
         with self._lock:
             self._texts[key] = TextMetric(key, description, text)
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kalda.clients.producer.murmur2 import MULTIPLIER, POSITIVE_MASK, SEED
+from kalda.common.murmur2 import MULTIPLIER, POSITIVE_MASK, SEED
 
 UNASSIGNED: Final = -1
 """The partition of a row that goes to the topic's sticky partition."""

@@ -99,6 +99,8 @@ class AsyncProducer(ProducerBase[K, V], AsyncTransactionalProducer, AsyncClient,
         self._owner = LoopOwner("AsyncProducer")
         self._is_stranded: Callable[[], bool] = _never
         """Whether nothing would send a record of an open batch: the loop is closed, or this is a fork."""
+        self._waiting_count = 0
+        """Calls of `send` that wait for something, which no later call may overtake."""
         self._is_closed = False
 
     async def start(self) -> None:
@@ -130,9 +132,17 @@ class AsyncProducer(ProducerBase[K, V], AsyncTransactionalProducer, AsyncClient,
             headers = NO_HEADERS
         if self._is_stranded():
             self._begin()
-        future = self._core.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        core = self._core
+        future = core.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future
+        if core.sender.is_idle and not self._waiting_count:
+            self._begin()
+            # The record is sent before this returns. Else a batch begins after a turn of the loop, in which
+            # the sender takes what is there.
+            future = core.try_begin_batch(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+            if future is not None:
+                return future
         record = ProducerRecord(
             topic=topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
@@ -142,7 +152,11 @@ class AsyncProducer(ProducerBase[K, V], AsyncTransactionalProducer, AsyncClient,
         """Send a `ProducerRecord`, as `send` does its fields."""
         self._begin()
         core = self._core
-        return await drive_async(core.send(record, on_delivery, AsyncWaiter), self._do, core.max_block_s)
+        self._waiting_count += 1
+        try:
+            return await drive_async(core.send(record, on_delivery, AsyncWaiter), self._do, core.max_block_s)
+        finally:
+            self._waiting_count -= 1
 
     async def send_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowFuture":
         """Send an Arrow record batch; return one future for all rows. See `Producer.send_arrow`.

@@ -33,7 +33,6 @@ from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.buffer_pool import MemoryWaiter
-from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner, as_partitioner
 from kalda.clients.producer.produce_results import ProduceResults
 from kalda.clients.producer.producer_batch import record_size_max
@@ -54,10 +53,12 @@ from kalda.clients.producer.serializers import (
 )
 from kalda.clients.producer.topic_wait import TopicWait
 from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.clients.serde import LoadRequiredError
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.errors import ErrorCode
 from kalda.common.extras import missing_package
+from kalda.common.murmur2 import partition_for_key
 from kalda.common.types import UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
@@ -294,7 +295,7 @@ class ProducerCore:
             return None
         self.metadata.add_topic(topic, now)
         if appended.is_sendable:
-            self.sender.wakeup()
+            self.sender.batch_begun()
         return appended.future
 
     def send(
@@ -311,7 +312,10 @@ class ProducerCore:
             record = self._intercept(record)
             if not self.topics.is_known(record.topic, record.partition):
                 yield WaitForMetadata(record.topic, record.partition)
-            pending = self._encode(record, on_delivery)
+            try:
+                pending = self._encode(record, on_delivery)
+            except LoadRequiredError as required:
+                pending = yield from self._encode_after(required, record, on_delivery)
             future = self._append_to_open_batch(pending)
             if future is None:
                 yield BEFORE_BATCH
@@ -321,6 +325,17 @@ class ProducerCore:
         except Exception as error:
             self._refused(record, error)
             raise
+
+    def _encode_after(
+        self, required: LoadRequiredError, record: ProducerRecord, on_delivery: Delivery | None
+    ) -> Steps[W, PendingRecord]:
+        """Encode a record once its serializers have what they lack."""
+        while True:
+            yield RunBlocking(required.load)
+            try:
+                return self._encode(record, on_delivery)
+            except LoadRequiredError as error:
+                required = error
 
     def reserved(
         self, size: int, new_waiter: Callable[[int], W], append: Callable[[W], T], *, is_slow: bool = False

@@ -102,6 +102,8 @@ class Sender:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._is_woken = False
+        self._is_inside = False
+        """Whether the loop runs a method here, from which a callback of the program may be called."""
         self._is_due_after_read = False
         """Whether a response that is being read leaves something to do."""
         self._timer: asyncio.TimerHandle | None = None
@@ -131,6 +133,25 @@ class Sender:
             # The loop was closed, so nobody sends any more; `close` has failed the batches.
             if not self._is_closed:
                 raise
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a batch that begins now can be sent at once; on the loop."""
+        return not (
+            self._in_flight
+            or self._is_woken
+            or self._is_inside
+            or self._is_closed
+            or self._accumulator.settings.linger_s
+        )
+
+    def batch_begun(self) -> None:
+        """Send a batch that has begun: at once where the loop's thread asks and nothing is in flight, else
+        soon."""
+        if threading.get_ident() == self._thread_id and self.is_idle:
+            self._run()
+        else:
+            self.wakeup()
 
     def look_again(self) -> None:
         """Look for something to send although nothing says so; on the loop.
@@ -202,6 +223,7 @@ class Sender:
         if self._is_closed:
             return
         now = self._client.clock.monotonic()
+        self._is_inside = True
         try:
             next_run = self._send_all(now)
         except Exception as error:
@@ -209,6 +231,8 @@ class Sender:
             logger.exception("The producer failed and drops what it has not sent")
             self._abort_all(_fault(error))
             return
+        finally:
+            self._is_inside = False
         if next_run != float("inf"):
             self._set_timer(max(0.0, next_run - now))
         self._wake_idle_waiters()
@@ -395,6 +419,20 @@ class Sender:
         self._in_flight.remove(in_flight)
         if done.cancelled():
             return
+        self._is_inside = True
+        try:
+            self._take_response(node, in_flight, names, done, sent_at)
+        finally:
+            self._is_inside = False
+
+    def _take_response(
+        self,
+        node: int,
+        in_flight: InFlight,
+        names: Mapping[UUID, str],
+        done: "asyncio.Future[Message]",
+        sent_at: float,
+    ) -> None:
         now = self._client.clock.monotonic()
         error = done.exception()
         if error is not None:

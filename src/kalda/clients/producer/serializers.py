@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientConfigError, SerializationError
-from kalda.clients.serde import T_contra
+from kalda.clients.serde import LoadRequiredError, T_contra
 from kalda.common.public import public
 from kalda.common.types import UUID
 from kalda.records.record import Header
@@ -46,12 +46,17 @@ def as_serialize(choice: Serializer[Any] | SerializerFunction | None, what: str)
             f"`{what}_serializer` is {choice!r}; it takes a function of the {what}, a serializer such as "
             "`kalda.serializers.json()` or `string()`, or an object with serialize(topic, headers, data)"
         )
-    serialize = choice.serialize if hasattr(choice, "serialize") else _ignoring_context(choice)
+    serialize: Serialize | None = getattr(given, "serialize_nowait", None) or getattr(
+        given, "serialize", None
+    )
+    if serialize is None:
+        assert callable(given)
+        serialize = _ignoring_context(given)
 
     def checked(topic: str, headers: Sequence[Header], data: object) -> bytes | None:
         try:
             result = serialize(topic, headers, data)
-        except SerializationError:
+        except (SerializationError, LoadRequiredError):
             raise
         except Exception as error:
             raise SerializationError(

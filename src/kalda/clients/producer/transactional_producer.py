@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError, TransactionError
 from kalda.clients.facade import BlockingClient, blocking
+from kalda.clients.loop_thread import LoopThread
 from kalda.clients.producer.flush import await_results
 from kalda.clients.producer.producer_core import ProducerCore
 from kalda.clients.producer.producer_identity import PreparedTxnState
@@ -247,6 +248,7 @@ class TransactionalProducer(BlockingClient[AsyncTransactionalProducer]):
     """
 
     _inner: LoopTransactions
+    _thread: LoopThread
 
     init_transactions = blocking(AsyncTransactionalProducer.init_transactions)
     begin_transaction = blocking(AsyncTransactionalProducer.begin_transaction)
@@ -267,6 +269,8 @@ class TransactionalProducer(BlockingClient[AsyncTransactionalProducer]):
         try:
             yield
         except BaseException as error:
-            self._run(self._inner.leave_block(error))
+            if self._thread.is_usable:
+                # Not in a fork, which may end by `sys.exit`: the transaction is the parent's.
+                self._run(self._inner.leave_block(error))
             raise
         self._run(self._inner.leave_block(None))

@@ -16,6 +16,7 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class Group(Protocol):
@@ -49,6 +50,11 @@ class Group(Protocol):
     @property
     def member_count(self) -> int:
         """The number of members."""
+        ...
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the members take, for `MemberMemory`; their assignments are not in it."""
         ...
 
     def is_subscribed(self, topic: str) -> bool:

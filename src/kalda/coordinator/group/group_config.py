@@ -17,6 +17,18 @@ class GroupConfig(Settings):
     group_min_session_timeout_ms = integer(
         6000, "The shortest session timeout that a classic member may ask for."
     )
+    kalda_group_members_max_bytes = integer(
+        32 * 1024 * 1024,
+        "The most memory that the members of one group take: their metadata for each protocol, topics, ids. "
+        "A member beyond it gets GROUP_MAX_SIZE_REACHED. Kalda's own.",
+        at_least(1),
+    )
+    kalda_groups_members_max_bytes = long(
+        192 * 1024 * 1024,
+        "The most memory that the members of all groups of a broker take. A member beyond it gets "
+        "COORDINATOR_NOT_AVAILABLE and tries again. Kalda's own.",
+        at_least(1),
+    )
     offset_metadata_max_bytes = integer(
         4096, "The longest metadata text of an offset commit.", importance=HIGH
     )

@@ -9,15 +9,16 @@ group clients handle. Decisions are made by the shard's protocols, not here. Kaf
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.turns import Steps
+from kalda.common.types import UUID
 from kalda.coordinator.group import offset_operations
 from kalda.coordinator.group.classic.join import Requester
 from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
-from kalda.coordinator.group.group import Group
+from kalda.coordinator.group.group import Group, GroupType
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.listing import describe, list_groups
@@ -33,6 +34,10 @@ from kalda.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCom
 from kalda.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kalda.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+if TYPE_CHECKING:
+    from kalda.coordinator.group.share.share_group import ShareGroup
+    from kalda.coordinator.group.share.share_protocol import ShareProtocol
 
 T = TypeVar("T")
 
@@ -69,6 +74,10 @@ class GroupCoordinator:
         self.config: Final = config
         self.statistics: Final = statistics
         self.partition_for: Final = partition_for
+        self.delete_share_state: Callable[[str], Pending[None]] | None = None
+        """Deletes the state of an empty share group at share coordinators; None without share groups."""
+        self.forget_share_topics: Callable[[list[ShareGroup], Collection[UUID]], None] | None = None
+        """Deletes the state of deleted topics in groups at share coordinators; None without share groups."""
 
     # The classic protocol.
 
@@ -187,8 +196,12 @@ class GroupCoordinator:
 
         return self._write(request.group_id, operation)
 
-    def on_topics_deleted(self, deleted: Collection[str]) -> None:
+    def on_topics_deleted(self, deleted: Collection[str], topic_ids: Collection[UUID] = ()) -> None:
         """Delete the offsets of deleted topics in all groups that this broker coordinates."""
+        if topic_ids and self.forget_share_topics is not None:
+            shares = [group for group in self.groups() if group.kind is GroupType.SHARE]
+            if shares:
+                self.forget_share_topics(cast("list[ShareGroup]", shares), topic_ids)
         if deleted:
             for number in self._active():
                 self._forget_topics(number, deleted)
@@ -212,6 +225,11 @@ class GroupCoordinator:
     def groups(self) -> list[Group]:
         """Return all groups that this broker coordinates, for metrics."""
         return [group for number in self._active() for group in self.runtime.shard(number).groups.values()]
+
+    def held_bytes(self) -> int:
+        """Return the memory that the members of all groups take, for `MemberMemory`."""
+        shards = map(self.runtime.shard, self._active())
+        return sum(group.held_bytes for shard in shards for group in shard.groups.values())
 
     def committed_offsets(self) -> Iterator[tuple[str, str, list[tuple[int, int]]]]:
         """Iterate over committed offsets, for metrics: group, topic, and (partition, offset) pairs.
@@ -270,12 +288,35 @@ class GroupCoordinator:
     def delete_groups(self, group_ids: Iterable[str]) -> Pending[dict[str, ErrorCode]]:
         """Delete empty groups with all their offsets; return the outcome for each."""
         ids = list(dict.fromkeys(group_ids))
-        deletions = [self._delete_group(group_id, Pending()) for group_id in ids]
+        deletions = [self._begin_delete(group_id) for group_id in ids]
 
         def combine(done: list[Pending[ErrorCode]]) -> dict[str, ErrorCode]:
             return {group_id: each.value for group_id, each in zip(ids, done, strict=True)}
 
         return gather(deletions, combine)
+
+    def _begin_delete(self, group_id: str) -> Pending[ErrorCode]:
+        """Delete a group; of a share group, the state at share coordinators first."""
+        deleted: Pending[ErrorCode] = Pending()
+        group = self._find(group_id)
+        if group is None or group.kind is not GroupType.SHARE or self.delete_share_state is None:
+            return self._delete_group(group_id, deleted)
+
+        def go_on(done: Pending[None]) -> None:
+            if done.error is not None:
+                deleted.complete(_code(done.error))
+            else:
+                self._delete_group(group_id, deleted)
+
+        self.delete_share_state(group_id).add_done(go_on)
+        return deleted
+
+    def _find(self, group_id: str) -> Group | None:
+        """Return a group as it is now, None if it is not found here."""
+        try:
+            return self.runtime.shard(self.partition_for(group_id)).groups.get(group_id)
+        except ApiError:
+            return None
 
     def _delete_group(self, group_id: str, deleted: Pending[ErrorCode]) -> Pending[ErrorCode]:
         """Delete a group in as many writes as its offsets need; the last write deletes the group itself."""
@@ -307,6 +348,15 @@ class GroupCoordinator:
         def run(shard: GroupShard) -> Result[T]:
             assert shard.consumer is not None, "the shard was made without the consumer protocol"
             return operation(shard.consumer)
+
+        return self._write(group_id, run)
+
+    def run_share(self, group_id: str, operation: "Callable[[ShareProtocol], Result[T]]") -> Pending[T]:
+        """Run an operation of share groups in the shard of a group."""
+
+        def run(shard: GroupShard) -> Result[T]:
+            assert shard.share is not None, "the shard was made without share groups"
+            return operation(shard.share)
 
         return self._write(group_id, run)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kalda.coordinator.coordinator_record import CoordinatorRecord, NewerRecordError, read_version
 from kalda.coordinator.group.classic.classic_group import (
@@ -27,6 +27,7 @@ from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.group.member_memory import MemberMemory
 from kalda.coordinator.group.offset_operations import cleanup
 from kalda.coordinator.group.offset_records import (
     OFFSET_COMMIT_KEY_VERSIONS,
@@ -35,7 +36,11 @@ from kalda.coordinator.group.offset_records import (
     read_offset_commit_value,
 )
 from kalda.coordinator.runtime.coordinator_shard import Result, ShardContext
+from kalda.events.event import NO_EVENTS, EventSink
 from kalda.protocol.protocol_errors import ProtocolError
+
+if TYPE_CHECKING:
+    from kalda.coordinator.group.share.share_protocol import ShareProtocol
 
 logger: Final = logging.getLogger(__name__)
 
@@ -55,6 +60,7 @@ RecordReader: TypeAlias = Callable[[bytes, bytes | None], None]
 """Replays a record, given key and value with the two bytes of their versions still in front."""
 
 ConsumerProtocolMaker: TypeAlias = Callable[[GroupShardState, ClassicProtocol], ConsumerProtocol]
+ShareProtocolMaker: TypeAlias = "Callable[[GroupShardState], ShareProtocol]"
 
 
 @dataclass(slots=True)
@@ -81,9 +87,15 @@ class GroupShard(GroupShardState):
         statistics: GroupStatistics,
         new_id: Callable[[], str],
         make_consumer: ConsumerProtocolMaker | None = None,
+        memory: MemberMemory | None = None,
+        events: EventSink = NO_EVENTS,
+        make_share: "ShareProtocolMaker | None" = None,
     ) -> None:
-        """`make_consumer` adds the consumer protocol (KIP-848), whose records are unknown without it."""
-        super().__init__(partition, config)
+        """`make_consumer` adds the consumer protocol (KIP-848), whose records are unknown without it.
+
+        `make_share` adds share groups (KIP-932) in the same way.
+        """
+        super().__init__(partition, config, memory, events)
         self._statistics: Final = statistics
         self.classic: Final = ClassicProtocol(
             self, new_id=new_id, completed_rebalance=statistics.completed_rebalance
@@ -92,11 +104,21 @@ class GroupShard(GroupShardState):
         self._readers: Final[dict[int, RecordReader]] = {GROUP_METADATA_KEY_VERSION: self._replay_group}
         if self.consumer is not None:
             self._readers.update(self.consumer.readers)
+        self._make_share: Final = make_share
+        self._share: ShareProtocol | None = None
         self._to_check: Final[deque[str]] = deque()
         """The groups that this round of housekeeping has not reached yet; empty between rounds."""
         self._unknown_versions: Final[set[int]] = set()
         self._skipped = 0
         """Records that could not be read."""
+
+    @property
+    def share(self) -> "ShareProtocol | None":
+        """What serves share groups, made when first used: few clusters have any. None if none may exist."""
+        if self._share is None and self._make_share is not None:
+            self._share = self._make_share(self)
+            self._readers.update(self._share.readers)
+        return self._share
 
     def classic_requests(self, group_id: str) -> ClassicProtocol | ClassicMembers:
         """Return what serves requests of the classic protocol that concern a group, by the group's type."""
@@ -118,12 +140,16 @@ class GroupShard(GroupShardState):
         context.schedule(_CLEANUP_TIMER, self.config.offsets_retention_check_interval_ms, self._clean_up)
         if self.consumer is not None:
             self.consumer.on_loaded()
+        if self._share is not None:
+            self._share.on_loaded()
 
     def on_unloaded(self) -> None:
         """Fail all waiting requests: another broker leads."""
         self.classic.on_unloaded()
         if self.consumer is not None:
             self.consumer.on_unloaded()
+        if self._share is not None:
+            self._share.on_unloaded()
         self._context = None
 
     def _clean_up(self) -> Result[None]:
@@ -172,6 +198,8 @@ class GroupShard(GroupShardState):
                 self._replay_offset(offset, producer_id, key, value)
                 return
             reader = self._readers.get(version)
+            if reader is None and self.share is not None:
+                reader = self._readers.get(version)
             if reader is not None:
                 reader(key, value)
             elif version not in self._unknown_versions:

@@ -11,17 +11,30 @@ from typing import Final
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.group.group import Group
 from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.member_memory import MemberMemory
 from kalda.coordinator.group.offset_store import OffsetStore
 from kalda.coordinator.runtime.coordinator_shard import ShardContext
+from kalda.events.event import NO_EVENTS, EventSink
 
 
 class GroupShardState:
     """The groups and offsets of one partition."""
 
-    def __init__(self, partition: int, config: GroupConfig) -> None:
+    def __init__(
+        self,
+        partition: int,
+        config: GroupConfig,
+        memory: MemberMemory | None = None,
+        events: EventSink = NO_EVENTS,
+    ) -> None:
+        """`memory` is that of all shards of a broker; without it the shard has one of its own."""
+        self.events: Final = events
         self.partition: Final = partition
         self.config: Final = config
         self.groups: Final[dict[str, Group]] = {}
+        self.memory: Final = memory or MemberMemory(
+            config, lambda: sum(group.held_bytes for group in self.groups.values())
+        )
         self.offsets: Final = OffsetStore()
         self._context: ShardContext | None = None
 

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_group import ClassicGroup
-from kalda.coordinator.group.group import Group
+from kalda.coordinator.group.group import Group, GroupType
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.group.offset_records import (
     NO_EXPIRY,
@@ -363,6 +363,9 @@ def _expired(shard: GroupShardState, group: Group, now_ms: int) -> tuple[list[tu
 
 def _is_unused(group: Group) -> bool:
     if isinstance(group, ClassicGroup) and group.pending_join:
+        return False
+    if group.kind is GroupType.SHARE:
+        # Its start offsets are at share coordinators, and outlive its members.
         return False
     return group.is_empty
 

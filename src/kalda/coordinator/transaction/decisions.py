@@ -84,6 +84,9 @@ def begin(
         return Decision(ErrorCode.CONCURRENT_TRANSACTIONS)
     if current.state is TransactionState.ONGOING:
         if request.keeps_prepared:
+            if expected not in (None, current.owner):
+                # A producer of an earlier epoch must not take the transaction from its owner.
+                return Decision(ErrorCode.PRODUCER_FENCED)
             return _take_over(current, request, new_producer_id, now_ms)
         if current.next_identity is not None and expected not in (None, current.owner):
             # The producer before the takeover must not abort the transaction.

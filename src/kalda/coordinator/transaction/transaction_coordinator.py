@@ -19,6 +19,8 @@ from kalda.coordinator.transaction import decisions, transaction_log
 from kalda.coordinator.transaction.decisions import Begin, Decision
 from kalda.coordinator.transaction.transaction_metadata import TIMEOUT_NEVER, Identity, TransactionMetadata
 from kalda.coordinator.transaction.transaction_shard import NOTHING, TransactionShard
+from kalda.coordinator.transaction.transaction_state import TransactionState
+from kalda.events.event import NO_EVENTS, EventKind, EventSink, Plain
 from kalda.runtime.clock import Clock
 
 logger: Final = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class TransactionCoordinator:
         *,
         partition_for: Callable[[str], int],
         transaction_version: Callable[[], int] = lambda: 0,
+        events: EventSink = NO_EVENTS,
     ) -> None:
         """`make_runtime` returns a runtime that makes its shards with the given function.
 
@@ -99,6 +102,7 @@ class TransactionCoordinator:
         """
         self._config: Final = config
         self._clock: Final = clock
+        self._events: Final = events
         self._markers: Final = markers
         self._producer_ids: Final = producer_ids
         self._partition_for: Final = partition_for
@@ -149,7 +153,7 @@ class TransactionCoordinator:
                 transaction_version=self._transaction_version(),
             )
 
-        return self._decide(transactional_id, decide)
+        return self._decide(transactional_id, decide, "begin")
 
     def add_partitions(
         self,
@@ -172,7 +176,7 @@ class TransactionCoordinator:
                 now_ms=self._clock.time_ms(),
             )
 
-        return self._decide(transactional_id, decide)
+        return self._decide(transactional_id, decide, "add", producer)
 
     def verify_partitions(
         self, transactional_id: str, producer: Identity, partitions: Collection[TopicPartition]
@@ -208,7 +212,7 @@ class TransactionCoordinator:
                 now_ms=self._clock.time_ms(),
             )
 
-        return self._decide(transactional_id, decide)
+        return self._decide(transactional_id, decide, "commit" if is_commit else "abort", producer)
 
     def _in_force(self, current: TransactionMetadata | None, client_version: int) -> int:
         """Return the transaction version of a step.
@@ -261,7 +265,7 @@ class TransactionCoordinator:
         overdue = [(shard, name) for shard in tuple(self._shards.values()) for name in shard.timed_out()]
         for shard, transactional_id in overdue:
             logger.info('transaction of "%s" is aborted: it timed out', transactional_id)
-            self._decide(transactional_id, partial(self._time_out, shard, transactional_id))
+            self._decide(transactional_id, partial(self._time_out, shard, transactional_id), "time-out")
         return len(overdue)
 
     def _time_out(
@@ -375,10 +379,50 @@ class TransactionCoordinator:
 
     # Deciding.
 
-    def _decide(self, transactional_id: str, decide: Decide) -> Pending[Decision]:
+    def _decide(
+        self, transactional_id: str, decide: Decide, request: str, producer: Identity | None = None
+    ) -> Pending[Decision]:
         answer: Pending[Decision] = Pending()
         self._try(transactional_id, decide, decisions.NO_NEW_ID, answer)
-        return answer
+        return answer.then(partial(self._noted, transactional_id, request, producer))
+
+    def _noted(
+        self, transactional_id: str, request: str, producer: Identity | None, done: Pending[Decision]
+    ) -> Decision:
+        """Emit what a decision means for producers that did not ask for it."""
+        decision = done.value
+        after = decision.after
+        if after is not None and after.state is TransactionState.PREPARE_ABORT:
+            reason = _ABORTS.get(request, request)
+            subject: dict[str, str | int] = {
+                "transactional_id": transactional_id,
+                "producer": after.producer_id,
+            }
+            details: dict[str, Plain] = {
+                "reason": reason,
+                "timeout_ms": after.timeout_ms,
+                "producer_epoch": after.producer_epoch,
+                "partitions_of": sorted(map(str, after.partitions))[:_PARTITIONS_MAX],
+            }
+            self._events.emit(EventKind.TRANSACTION_ABORTED, subject, details)
+        elif request == "begin" and after is not None and after.producer_epoch > 0:
+            self._events.emit(
+                EventKind.PRODUCER_FENCED,
+                {"transactional_id": transactional_id, "producer": after.producer_id},
+                {"producer_epoch": after.producer_epoch, "reason": "another producer began with this id"},
+            )
+        elif decision.code in _FENCED:
+            subject = {"transactional_id": transactional_id}
+            if producer is not None:
+                subject["producer"] = producer.producer_id
+            epoch = None if producer is None else producer.epoch
+            refusal: dict[str, Plain] = {
+                "reason": decision.code.name,
+                "producer_epoch": epoch,
+                "request": request,
+            }
+            self._events.emit_seldom(EventKind.PRODUCER_REFUSED, subject, refusal)
+        return decision
 
     def _try(
         self, transactional_id: str, decide: Decide, new_producer_id: int, answer: Pending[Decision]
@@ -410,6 +454,18 @@ class TransactionCoordinator:
             self._partition_for(transactional_id), operation, timeout_ms=self._config.request_timeout_ms
         ).add_done(written)
 
+
+_ABORTS: Final = {
+    "time-out": "time-out",
+    "begin": "another producer began with this id",
+    "abort": "its producer aborted it",
+}
+"""Why a transaction was aborted, by the request."""
+
+_FENCED: Final = frozenset((ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+
+_PARTITIONS_MAX: Final = 20
+"""Partitions that an event lists."""
 
 _CODES: Final = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,

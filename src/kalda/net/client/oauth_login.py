@@ -2,7 +2,8 @@
 
 Kafka's callback handlers decide which: ``OAuthBearerLoginCallbackHandler`` reads
 ``sasl.oauthbearer.token.endpoint.url``; without a handler a token is made from the options of the login
-module, which only brokers for development accept.
+module, which only brokers for development accept. The option ``token`` of the login module is a token that
+the program has already, for a server that logs in as its callers; it is Kalda's own.
 """
 
 import base64
@@ -88,7 +89,9 @@ def new_oauth_login(jaas: JaasConfig | None, read: ReadSetting) -> NewLogin:
         raise LoginConfigError(f"{OAUTHBEARER} needs an OAuthBearerLoginModule in `sasl.jaas.config`")
     options = jaas.options
     handler = str(read("sasl.login.callback.handler.class") or _UNSECURED_HANDLER).rpartition(".")[2]
-    if handler == _HANDLER:
+    if "token" in options:
+        fetch, prefix = _reading(lambda: options["token"], read), "extension_"
+    elif handler == _HANDLER:
         fetch, prefix = _endpoint_fetch(options, read), "extension_"
     elif handler == _UNSECURED_HANDLER:
         fetch, prefix = _unsecured_fetch(options), "unsecuredLoginExtension_"
@@ -132,8 +135,6 @@ def _unsecured_fetch(options: Mapping[str, str]) -> Callable[[], BearerToken]:
 def _endpoint_fetch(options: Mapping[str, str], read: ReadSetting) -> Callable[[], BearerToken]:
     url = str(read("sasl.oauthbearer.token.endpoint.url") or "")
     parts = urlsplit(url)
-    sub_claim = str(read("sasl.oauthbearer.sub.claim.name"))
-    scope_claim = str(read("sasl.oauthbearer.scope.claim.name"))
     fetch: Callable[[], str]
     if parts.scheme == "file":
         fetch = FileToken(Path(unquote(parts.path))).read
@@ -143,6 +144,13 @@ def _endpoint_fetch(options: Mapping[str, str], read: ReadSetting) -> Callable[[
         raise LoginConfigError(
             f"{_HANDLER} needs `sasl.oauthbearer.token.endpoint.url` with https, http or file"
         )
+    return _reading(fetch, read)
+
+
+def _reading(fetch: Callable[[], str], read: ReadSetting) -> Callable[[], BearerToken]:
+    """Return a function that reads the claims of what `fetch` returns."""
+    sub_claim = str(read("sasl.oauthbearer.sub.claim.name"))
+    scope_claim = str(read("sasl.oauthbearer.scope.claim.name"))
 
     def fetched() -> BearerToken:
         value = fetch().strip()

@@ -21,16 +21,24 @@ HEARTBEATS_TOPIC: Final = "heartbeats"
 
 CLUSTER_CONFIGS: Final = re.compile(
     "|".join(
-        re.escape(each)
-        for each in (
-            "follower.replication.throttled.replicas",
-            "leader.replication.throttled.replicas",
-            "unclean.leader.election.enable",
-            "min.insync.replicas",
+        (
+            *(
+                re.escape(each)
+                for each in (
+                    "follower.replication.throttled.replicas",
+                    "leader.replication.throttled.replicas",
+                    "unclean.leader.election.enable",
+                    "min.insync.replicas",
+                )
+            ),
+            r"kalda\.schema\..+",
         )
     )
 )
-"""Settings of topics that concern the cluster; MirrorMaker leaves them out, too."""
+"""Settings of topics that concern the cluster; MirrorMaker leaves the first ones out, too.
+
+Records were checked by their schemas where they were produced. The target may have no registry, or be Apache
+Kafka, which refuses settings of Kalda's own."""
 
 _TIMESTAMP_CONFIGS: Final = re.compile(r"message\.timestamp\..*")
 """Never copied: the timestamps of a copy are those of the original, so the target must neither replace nor

@@ -1,7 +1,8 @@
-"""Translates the names in frames of Produce and Fetch; the records are copied or passed over, never decoded.
+"""Translates the names in frames of Produce and Fetch, and in responses of ShareFetch.
 
-A topic is named up to version 12 of both. From version 13 its id is sent, which is the same for every client:
-such frames stay as they are, except that the id of another namespace's topic is inverted in place.
+The records are copied or passed over, never decoded. A topic is named up to version 12 of Produce and Fetch.
+From version 13 its id is sent, which is the same for every client: such frames stay as they are, except that
+the id of another namespace's topic is inverted in place.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from kalda.protocol.wire_format import Buffer, encode_uvarint, read_uvarint, ski
 Chunk = Buffer | SizedRecords
 
 NAMES_BELOW: Final = 13
-"""The first version of both APIs that sends ids."""
+"""The first version of Produce and Fetch that sends ids."""
 _PRODUCE_FLEXIBLE_FROM: Final = 9
 _FETCH_FLEXIBLE_FROM: Final = 12
 _TRANSACTIONAL_ID_FROM: Final = 3
@@ -233,29 +234,14 @@ def fetch_response(space: Namespace, chunks: Sequence[Chunk], version: int) -> l
     Raises:
         ProtocolError, struct.error, IndexError: it is malformed.
     """
-    out: list[Chunk] = []
-    grown = 0
     flexible = version >= _FETCH_FLEXIBLE_FROM
-    left = list(reversed(chunks))
-
-    def next_reader(position: int) -> _Reader:
-        chunk = left.pop()
-        assert isinstance(chunk, (bytes, bytearray, memoryview)), (
-            f"a response with {chunk!r} between its records"
-        )
-        return _Reader(memoryview(bytearray(chunk)), position, flexible)
-
-    def finish() -> None:
-        nonlocal grown
-        result = reader.result()
-        grown += len(result) - reader.end
-        out.append(result)
+    chunked = _ChunkReader(chunks, flexible)
 
     def plain(name: bytes) -> bytes:
         found = plain_bytes(space, name)
         return name if found is None else found
 
-    reader = next_reader(SIZE_BYTES + (5 if flexible else 4))
+    reader = chunked.reader
     reader.skip(10 if version >= 7 else 4 if version >= 1 else 0)
     for _ in range(reader.count()):
         if version < NAMES_BELOW:
@@ -263,29 +249,118 @@ def fetch_response(space: Namespace, chunks: Sequence[Chunk], version: int) -> l
         else:
             reader.mask(is_masked_id)
         for _ in range(reader.count()):
-            size = _skip_to_records(reader, version)
-            if reader.position < reader.end or not size:
-                reader.skip(size)
-            else:
-                finish()
-                records = left.pop()
-                assert size == _size_of(records), f"{size} bytes of records, and {_size_of(records)} to send"
-                out.append(records)
-                # A frame may end with records: no version before 12 has anything behind them.
-                reader = next_reader(0) if left else _Reader(memoryview(bytearray()), 0, flexible)
+            _skip_to_records(reader, version)
+            reader = chunked.pass_records()
             reader.tags()
         reader.tags()
-    finish()
-    out.extend(reversed(left))
-    first = out[0]
-    assert isinstance(first, memoryview), "a response begins with its header"
-    (size,) = SIZE.unpack_from(first)
-    SIZE.pack_into(first, 0, size + grown)
-    return [chunk for chunk in out if _size_of(chunk)]
+    return chunked.result()
 
 
-def _skip_to_records(reader: _Reader, version: int) -> int:
-    """Pass a partition up to its records; return their size."""
+def share_fetch_response(space: Namespace, chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return a ShareFetch response, size included, as its client is to get it; the records stay as they are.
+
+    Raises:
+        ProtocolError, struct.error, IndexError: it is malformed.
+    """
+    chunked = _ChunkReader(_joined(chunks), flexible=True)
+
+    def plain(value: bytes) -> bytes:
+        return value.replace(space.prefix_bytes, b"") if space.prefix_bytes in value else value
+
+    reader = chunked.reader
+    reader.skip(6)
+    reader.rename(plain)
+    reader.skip(4)
+    for _ in range(reader.count()):
+        reader.mask(is_masked_id)
+        for _ in range(reader.count()):
+            reader.skip(6)
+            reader.rename(plain)
+            reader.skip(2)
+            reader.rename(plain)
+            # The leader and its epoch.
+            reader.skip(8)
+            reader.tags()
+            reader = chunked.pass_records()
+            for _ in range(reader.count()):
+                reader.skip(18)
+                reader.tags()
+            reader.tags()
+        reader.tags()
+    return chunked.result()
+
+
+def _joined(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return chunks of which no two in a row are in memory: the header of a response is one of its own."""
+    found: list[Chunk] = []
+    last: bytearray | None = None
+    for chunk in chunks:
+        if not isinstance(chunk, (bytes, bytearray, memoryview)):
+            last = None
+            found.append(chunk)
+        elif last is None:
+            last = bytearray(chunk)
+            found.append(last)
+        else:
+            last += chunk
+    return found
+
+
+class _ChunkReader:
+    """Reads a response whose records may be chunks of their own, which go through as they are."""
+
+    __slots__ = ("_flexible", "_grown", "_left", "_out", "reader")
+
+    def __init__(self, chunks: Sequence[Chunk], flexible: bool) -> None:
+        self._flexible: Final = flexible
+        self._left: Final = list(reversed(chunks))
+        self._out: Final[list[Chunk]] = []
+        self._grown = 0
+        self.reader = self._next_reader(SIZE_BYTES + (5 if flexible else 4))
+        """Of the chunk at hand; `pass_records` puts another in its place."""
+
+    def pass_records(self) -> _Reader:
+        """Pass records with their size; return the reader of what is behind them."""
+        reader = self.reader
+        size = reader.size()
+        if reader.position < reader.end or not size:
+            reader.skip(size)
+            return reader
+        self._finish()
+        records = self._left.pop()
+        assert size == _size_of(records), f"{size} bytes of records, and {_size_of(records)} to send"
+        self._out.append(records)
+        # A frame may end with records: no version of Fetch before 12 has anything behind them.
+        self.reader = (
+            self._next_reader(0) if self._left else _Reader(memoryview(bytearray()), 0, self._flexible)
+        )
+        return self.reader
+
+    def result(self) -> list[Chunk]:
+        """Return the chunks, with what was not read as it is."""
+        self._finish()
+        chunks = [*self._out, *reversed(self._left)]
+        first = chunks[0]
+        assert isinstance(first, memoryview), "a response begins with its header"
+        (size,) = SIZE.unpack_from(first)
+        SIZE.pack_into(first, 0, size + self._grown)
+        return [chunk for chunk in chunks if _size_of(chunk)]
+
+    def _next_reader(self, position: int) -> _Reader:
+        chunk = self._left.pop()
+        assert isinstance(chunk, (bytes, bytearray, memoryview)), (
+            f"a response with {chunk!r} between its records"
+        )
+        return _Reader(memoryview(bytearray(chunk)), position, self._flexible)
+
+    def _finish(self) -> None:
+        result = self.reader.result()
+        self._grown += len(result) - self.reader.end
+        self._out.append(result)
+
+
+def _skip_to_records(reader: _Reader, version: int) -> None:
+    """Pass a partition of a Fetch response up to the size of its records."""
     reader.skip(14)
     if version >= 4:
         reader.skip(16 if version >= 5 else 8)
@@ -294,7 +369,6 @@ def _skip_to_records(reader: _Reader, version: int) -> int:
             reader.tags()
     if version >= 11:
         reader.skip(4)
-    return reader.size()
 
 
 def _size_of(chunk: Chunk) -> int:

@@ -48,10 +48,19 @@ REFUSED: Final = frozenset(
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.ALTER_PARTITION,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ApiKey.ALTER_NAMESPACES,
+        ApiKey.DESCRIBE_EVENTS,
+        ApiKey.DESCRIBE_PROCESS,
+        ApiKey.ROUTE_NATS,
     )
 )
-"""Requests between brokers and their controller, and for namespaces; no client of one may send them."""
+"""Requests between brokers and their controller, for namespaces, and for events and processes, whose
+details are those of all namespaces; no client of one may send them."""
 
 _NONE: Final[Paths] = {}
 _TOPICS: Final[Paths] = {"topics[].name": TOPIC}
@@ -273,6 +282,69 @@ _NAMES: Final[Mapping[ApiKey, Names]] = {
             "topic_partitions[].topic_id": TOPIC_ID,
         },
         {"error_message": TEXT, "assignment.topic_partitions[].topic_id": TOPIC_ID},
+    ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Names(
+        {"group_id": GROUP, "subscribed_topic_names[]": TOPIC},
+        {"error_message": TEXT, "assignment.topic_partitions[].topic_id": TOPIC_ID},
+    ),
+    ApiKey.SHARE_GROUP_DESCRIBE: Names(
+        {"group_ids[]": GROUP},
+        {
+            "groups[].error_message": TEXT,
+            "groups[].group_id": GROUP,
+            "groups[].members[].subscribed_topic_names[]": TOPIC,
+            "groups[].members[].assignment.topic_partitions[].topic_id": TOPIC_ID,
+            "groups[].members[].assignment.topic_partitions[].topic_name": TOPIC,
+        },
+    ),
+    ApiKey.SHARE_FETCH: Names(
+        {
+            "group_id": GROUP,
+            "topics[].topic_id": TOPIC_ID,
+            "forgotten_topics_data[].topic_id": TOPIC_ID,
+        },
+        {
+            "error_message": TEXT,
+            "responses[].topic_id": TOPIC_ID,
+            "responses[].partitions[].error_message": TEXT,
+            "responses[].partitions[].acknowledge_error_message": TEXT,
+        },
+    ),
+    ApiKey.SHARE_ACKNOWLEDGE: Names(
+        {"group_id": GROUP, "topics[].topic_id": TOPIC_ID},
+        {
+            "error_message": TEXT,
+            "responses[].topic_id": TOPIC_ID,
+            "responses[].partitions[].error_message": TEXT,
+        },
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Names(
+        {"groups[].group_id": GROUP, "groups[].topics[].topic_name": TOPIC},
+        {
+            "groups[].group_id": GROUP,
+            "groups[].error_message": TEXT,
+            "groups[].topics[].topic_name": TOPIC,
+            "groups[].topics[].topic_id": TOPIC_ID,
+            "groups[].topics[].partitions[].error_message": TEXT,
+        },
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Names(
+        {"group_id": GROUP, "topics[].topic_name": TOPIC},
+        {
+            "error_message": TEXT,
+            "responses[].topic_name": TOPIC,
+            "responses[].topic_id": TOPIC_ID,
+            "responses[].partitions[].error_message": TEXT,
+        },
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Names(
+        {"group_id": GROUP, "topics[].topic_name": TOPIC},
+        {
+            "error_message": TEXT,
+            "responses[].topic_name": TOPIC,
+            "responses[].topic_id": TOPIC_ID,
+            "responses[].error_message": TEXT,
+        },
     ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Names(
         {"group_ids[]": GROUP},

@@ -87,6 +87,8 @@ class Translator:
             if version >= frames.NAMES_BELOW and not has_masked:
                 return chunks
             return frames.fetch_response(self._space, chunks, version)
+        if key is ApiKey.SHARE_FETCH:
+            return frames.share_fetch_response(self._space, chunks)
         frame = b"".join(map(_in_memory, chunks))
         if key is ApiKey.PRODUCE:
             has_names = version < frames.NAMES_BELOW or self._space.prefix_bytes in frame
@@ -132,5 +134,5 @@ class Translator:
 
 
 def _in_memory(chunk: Chunk) -> bytes | bytearray | memoryview:
-    assert isinstance(chunk, (bytes, bytearray, memoryview)), f"only Fetch has records, not {chunk!r}"
+    assert isinstance(chunk, (bytes, bytearray, memoryview)), f"only fetches have records, not {chunk!r}"
     return chunk

@@ -15,11 +15,13 @@ import contextlib
 import os
 import select
 import selectors
+import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from time import perf_counter
 from types import BuiltinFunctionType
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from kalda.runtime.system.clock import monotonic
 from kalda.runtime.system.loop_logger import loop_logger
@@ -41,6 +43,8 @@ HITS_MAX: Final = 16
 HITS_PER_MISS: Final = 4
 """A wait that takes longer undoes so many: a busy poll is worth its time if four of five find something."""
 
+_ONE: Final = (1).to_bytes(8, sys.byteorder)
+
 
 class ConnectionSelector(selectors.BaseSelector):
     """A selector over epoll that calls some readers itself; `selectors.EpollSelector` otherwise.
@@ -60,6 +64,15 @@ class ConnectionSelector(selectors.BaseSelector):
         # Descriptors that were removed since the events at hand were found: these are not for a file that was
         # opened later and has the number of one of them. An event that is left out is found again.
         self._removed: Final[set[int]] = set()
+        # Edge-triggered, so that nobody has to read it: each write ends a wait. A file object, because after
+        # `close` the number may be that of another file.
+        self._waker: Final = os.fdopen(os.eventfd(0, os.EFD_CLOEXEC), "wb", buffering=0)
+        self._epoll.register(self._waker.fileno(), select.EPOLLIN | select.EPOLLET)
+
+    def wake(self) -> None:
+        """End the present wait, or the next one; in any thread. Without effect once it is closed."""
+        with contextlib.suppress(OSError, ValueError):
+            self._waker.write(_ONE)
 
     # Connections.
 
@@ -177,6 +190,7 @@ class ConnectionSelector(selectors.BaseSelector):
 
     def close(self) -> None:
         """Close the poll set."""
+        self._waker.close()
         self._epoll.close()
         self._keys.clear()
         self._callbacks.clear()
@@ -249,6 +263,11 @@ class ConnectionEventLoop(asyncio.SelectorEventLoop):
         self.readers: Final = ConnectionSelector()
         super().__init__(self.readers)
 
+    def _write_to_self(self) -> None:
+        # Without the two system calls in which asyncio's own way reads its socket. Each of them lets another
+        # thread have the interpreter, for which this one has to wait then.
+        self.readers.wake()
+
     time = staticmethod(_loop_time())
     """Returns monotonic seconds, also where the time of a program's tests stands still."""
 
@@ -259,14 +278,54 @@ class PortableEventLoop(asyncio.SelectorEventLoop):
     time = staticmethod(_loop_time())
 
 
+class RunningLoops:
+    """Keeps the running loop of each greenlet: a trace function of greenlets.
+
+    Where gevent replaces threads, the loops of several clients run in one thread of the system, for which
+    asyncio allows one running loop.
+    """
+
+    def __init__(self, before: Callable[[str, Any], object] | None) -> None:
+        """`before` is the trace function that this one follows."""
+        self._before: Final = before
+        self._loops: Final[WeakKeyDictionary[Any, asyncio.AbstractEventLoop]] = WeakKeyDictionary()
+
+    def __call__(self, event: str, switch: Any) -> None:
+        """Note a switch from one greenlet to another."""
+        origin, target = switch
+        loop = asyncio._get_running_loop()
+        if loop is not None:
+            self._loops[origin] = loop
+        else:
+            self._loops.pop(origin, None)
+        asyncio._set_running_loop(self._loops.get(target))
+        if self._before is not None:
+            self._before(event, switch)
+
+
+class GreenletEventLoop(PortableEventLoop):
+    """asyncio's event loop, for a thread that is a greenlet of gevent."""
+
+    def run_forever(self) -> None:
+        """Run, beside the loops of other greenlets."""
+        greenlet: Any = sys.modules["greenlet"]
+        before = greenlet.gettrace()
+        if not isinstance(before, RunningLoops):
+            greenlet.settrace(RunningLoops(before))
+        super().run_forever()
+
+
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop that calls connections itself; asyncio's own where the system has no epoll.
 
     asyncio's default loop on Windows has no `add_reader`.
     """
     # Asked at each call: gevent takes epoll away, also after this module was imported.
-    has_epoll = hasattr(select, "epoll") and not PORTABLE
-    return ConnectionEventLoop() if has_epoll else PortableEventLoop()
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        return GreenletEventLoop()
+    is_linux = hasattr(select, "epoll") and hasattr(os, "eventfd") and not PORTABLE
+    return ConnectionEventLoop() if is_linux else PortableEventLoop()
 
 
 def run_on_new_loop(main: Coroutine[Any, Any, Result]) -> Result:

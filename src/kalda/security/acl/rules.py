@@ -6,7 +6,7 @@ is the resource's name, a prefix of it, or ``*``. Where no entry applies to a re
 implies DESCRIBE_CONFIGS, but only for what allows: a denied DESCRIBE does not deny READ.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 from kalda.protocol.namespaces.namespace import prefix_of
@@ -151,6 +151,42 @@ class AclRules:
         return any(
             name == WILDCARD or (name not in denied and not is_denied(name)) for name in allowed
         ) or any(not is_denied(prefix) for prefix in names(PatternType.PREFIXED, PermissionType.ALLOW))
+
+    def excludes_any(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        overlaps: Callable[[ResourcePattern], bool],
+        *,
+        by_denial: bool,
+    ) -> bool:
+        """Whether a principal may not do an operation on some of many resources that entries name.
+
+        `overlaps` returns whether a pattern, other than ``*``, is for any of them. With `by_denial` only
+        entries that deny count, and not that none allows.
+        """
+        if self.is_super_user(principal):
+            return False
+        principals = self._applying_to(principal)
+        wanted = frozenset({operation})
+        for pattern, entries in self._entries.items():
+            if pattern.resource_type is not resource_type:
+                continue
+            is_denied = _has(entries, principals, host, wanted, PermissionType.DENY)
+            if by_denial and not is_denied:
+                continue
+            if pattern.pattern_type is PatternType.LITERAL and pattern.name == WILDCARD:
+                if is_denied:
+                    return True
+            elif overlaps(pattern):
+                # A name that begins with a prefix and is no other entry's: none has this character.
+                is_prefix = pattern.pattern_type is PatternType.PREFIXED
+                name = f"{pattern.name}\0" if is_prefix else pattern.name
+                if is_denied or not self.allows(principal, host, operation, resource_type, name):
+                    return True
+        return False
 
     def _applying(self, resource_type: ResourceType, name: str) -> Iterator[AccessControlEntry]:
         """Yield the entries that apply to a resource."""

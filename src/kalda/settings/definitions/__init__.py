@@ -13,17 +13,29 @@ from typing import Final
 from kalda.common.config_def import ConfigDef
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.group_config import GroupConfig
+from kalda.coordinator.group.share.share_group_config import ShareGroupConfig
+from kalda.coordinator.share.share_config import ShareCoordinatorConfig
 from kalda.settings.definitions.access import AccessConfig
 from kalda.settings.definitions.coordinators import CoordinatorConfig
 from kalda.settings.definitions.delegation_tokens import DelegationTokenConfig
+from kalda.settings.definitions.etcd import CoordinationConfig
 from kalda.settings.definitions.group import GROUP_SYNONYMS, GroupOverrides
+from kalda.settings.definitions.history import HistoryConfig
 from kalda.settings.definitions.log import ServerLogConfig
+from kalda.settings.definitions.nats import NatsConfig
 from kalda.settings.definitions.network import SocketServerConfig
 from kalda.settings.definitions.passwords import PasswordEncoderConfig
 from kalda.settings.definitions.quotas import QuotaConfig
 from kalda.settings.definitions.replication import ReplicationConfig
 from kalda.settings.definitions.sasl import SaslConfig
-from kalda.settings.definitions.server import FaultConfig, ReadLeaseConfig, ServerConfig, ZooKeeperConfig
+from kalda.settings.definitions.schema_registry import SchemaRegistryConfig
+from kalda.settings.definitions.server import (
+    EventConfig,
+    FaultConfig,
+    ReadLeaseConfig,
+    ServerConfig,
+    ZooKeeperConfig,
+)
 from kalda.settings.definitions.telemetry import TelemetryConfig
 from kalda.settings.definitions.tls import TlsConfig
 from kalda.settings.definitions.topic import TOPIC_SYNONYMS, TopicConfig
@@ -46,9 +58,12 @@ class BrokerSettings(
     ServerConfig,
     FaultConfig,
     ReadLeaseConfig,
+    EventConfig,
     ZooKeeperConfig,
     ZooKeeperSecurityConfig,
+    CoordinationConfig,
     SocketServerConfig,
+    NatsConfig,
     TlsConfig,
     SaslConfig,
     AccessConfig,
@@ -56,11 +71,15 @@ class BrokerSettings(
     PasswordEncoderConfig,
     QuotaConfig,
     TelemetryConfig,
+    SchemaRegistryConfig,
+    HistoryConfig,
     ServerLogConfig,
     ReplicationConfig,
     CoordinatorConfig,
     GroupConfig,
     ConsumerGroupConfig,
+    ShareGroupConfig,
+    ShareCoordinatorConfig,
 ):
     """The broker's settings that have an effect, as typed attributes."""
 

@@ -54,7 +54,8 @@ class SocketServerConfig(Settings):
     )
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The security protocol of each listener name.",
+        "The security protocol of each listener name. Besides Kafka's there are NATS, NATS_SSL, SASL_NATS "
+        "and SASL_NATS_SSL for listeners of NATS's protocol; a listener of such a name needs no entry.",
         importance=LOW,
         update_mode=UpdateMode.PER_BROKER,
     )
@@ -62,7 +63,8 @@ class SocketServerConfig(Settings):
         "PLAINTEXT://:9092",
         "The addresses to listen on, as `NAME://host:port`; an empty host or `[::]` is every interface of "
         "IPv4 and IPv6, `0.0.0.0` every interface of IPv4. While the broker runs, listeners can be added and "
-        "removed, but not be given another address or protocol.",
+        "removed, but not be given another address or protocol. Names such as `NATS` are listeners of NATS's "
+        "protocol, which stay as they are while the broker runs.",
         importance=HIGH,
         update_mode=UpdateMode.PER_BROKER,
     ).computed_as(tuple[ListenerConfig, ...])
@@ -100,6 +102,17 @@ class SocketServerConfig(Settings):
     )
     request_timeout_ms = integer(
         30000, "How long a broker waits for the answer to its own requests.", importance=HIGH
+    )
+    socket_connection_setup_timeout_max_ms = long(
+        30_000,
+        "How long an attempt to connect to another broker may take at most; the time doubles with each "
+        "failure up to this.",
+        at_least(1),
+    )
+    socket_connection_setup_timeout_ms = long(
+        10_000,
+        "How long the first attempt to connect to another broker may take, with TLS and login.",
+        at_least(1),
     )
     socket_listen_backlog_size = integer(50, "Connections that may queue to be accepted.", at_least(1))
     socket_receive_buffer_bytes = integer(

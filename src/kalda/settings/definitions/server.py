@@ -90,6 +90,17 @@ class ReadLeaseConfig(Settings):
     )
 
 
+class EventConfig(Settings):
+    """The events that a broker keeps for `kalda why`. All of them are Kalda's own."""
+
+    kalda_events_bytes = integer(
+        4 * 1024 * 1024,
+        "The size of the files in which a broker keeps its newest events, for `kalda why`; 0 keeps none. "
+        "They are in its first log directory. Kalda's own.",
+        between(0, 1024 * 1024 * 1024),
+    )
+
+
 class ZooKeeperConfig(Settings):
     """The connection to ZooKeeper."""
 

@@ -4,6 +4,8 @@ from typing import Final
 
 from kalda.common.config_def import at_least, between, list_of, one_of
 from kalda.common.settings import LONG_MAX, LOW, Settings, boolean, double, integer, long, string, string_list
+from kalda.schemas.payloads.record_check import ValidationMode
+from kalda.schemas.payloads.subjects import SubjectNameStrategy
 from kalda.settings.definitions.validators import GZIP_LEVEL, KAFKA_VERSION, THROTTLED_REPLICAS
 
 
@@ -32,6 +34,9 @@ class TopicConfig(Settings):
     delete_retention_ms = long(
         86_400_000, "How long tombstones stay readable after compaction could drop them.", at_least(0)
     )
+    errors_deadletterqueue_group_enable = boolean(
+        False, "Whether groups may name the topic as the one for their dead letters (KIP-1191)."
+    )
     file_delete_delay_ms = long(60000, "How long the files of a deleted segment stay on disk.", at_least(0))
     flush_messages = long(
         LONG_MAX, "Messages that may gather before they are forced to disk; 1 forces each batch.", at_least(1)
@@ -41,6 +46,30 @@ class TopicConfig(Settings):
         (), "Replicas whose fetching is throttled, as `partition:broker` pairs or `*`.", THROTTLED_REPLICAS
     )
     index_interval_bytes = integer(4096, "Bytes of log between two entries of the offset index.", at_least(0))
+    kalda_schema_key_subject_name_strategy = string(
+        "topic",
+        "Under which subject the schema of a key must be registered where keys are checked: `topic` is "
+        "`<topic>-key`, `record` the record's full name, `topic_record` `<topic>-<record>`.",
+        one_of(*SubjectNameStrategy),
+    )
+    kalda_schema_validation_key = string(
+        "off",
+        "What the leader checks of the keys of produced records: `id`, that each is framed with the id of a "
+        "schema of the subject; `full`, also that the key is of this schema. A null key passes.",
+        one_of(*ValidationMode),
+    )
+    kalda_schema_validation_value = string(
+        "off",
+        "What the leader checks of the values of produced records: `off`, `id` or `full`, as for keys. A "
+        "null value (tombstone) passes.",
+        one_of(*ValidationMode),
+    )
+    kalda_schema_value_subject_name_strategy = string(
+        "topic",
+        "Under which subject the schema of a value must be registered where values are checked: `topic`, "
+        "`record` or `topic_record`, as for keys.",
+        one_of(*SubjectNameStrategy),
+    )
     leader_replication_throttled_replicas = string_list(
         (), "Replicas whose serving is throttled, as `partition:broker` pairs or `*`.", THROTTLED_REPLICAS
     )

@@ -8,7 +8,7 @@ It reads the state of the brokers' own objects, which no client could see at one
   the end on every replica.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import Partition
@@ -51,11 +51,16 @@ class Observer:
         self._last: Final[dict[Partition, tuple[UUID, int, int]]] = {}
         """Topic id, epoch and high watermark of each leader at the last look: most looks find the same."""
 
-    def look(self) -> None:
-        """Compare what leaders say of themselves with what was seen before."""
-        for broker_id, partition in self._partitions():
-            if partition.is_leader:
-                self._look_at(broker_id, partition)
+    def look(self, hosted: Mapping[int, Mapping[TopicPartition, Partition]]) -> None:
+        """Compare what leaders say of themselves with what was seen before.
+
+        Args:
+            hosted: The partitions of each serving broker.
+        """
+        for broker_id, partitions in hosted.items():
+            for partition in partitions.values():
+                if partition.is_leader:
+                    self._look_at(broker_id, partition)
 
     def read_committed(self) -> None:
         """Remember the batches that are below a high watermark now."""

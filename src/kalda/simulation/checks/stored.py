@@ -10,21 +10,41 @@ What it checks:
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import Partition
 from kalda.cluster import paths
 from kalda.cluster.schema import PartitionState, SchemaError, decode_partition_state, decode_topic
 from kalda.common.types import TopicPartition, is_other_topic
 from kalda.simulation.checks.transactions import OpenTransactions
-from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster
+from kalda.simulation.cluster import SESSION_TIMEOUT_MS, SimulatedCluster, StoredTree
 from kalda.simulation.history import History
-from kalda.zookeeper.server.data_tree import DataTree
 
 EXPIRY_SECONDS: Final = SESSION_TIMEOUT_MS / 1000 + 5
 """A session expires at the next bucket behind its time-out, and its end is a write like others."""
 
 _NONE: Final[Mapping[TopicPartition, Partition]] = {}
+
+
+class _Commits(NamedTuple):
+    """What a leader had committed, and with which in-sync replicas."""
+
+    leader: int
+    version: int
+    """Of the partition's znode."""
+    isr: tuple[int, ...]
+    high_watermark: int
+
+
+class _Stored:
+    """A partition's znode at the last look, since most looks find the same."""
+
+    __slots__ = ("data", "path", "state")
+
+    def __init__(self, path: str) -> None:
+        self.path: Final = path
+        self.data: bytes | None = None
+        self.state: PartitionState | None = None
 
 
 class StoredState:
@@ -33,41 +53,51 @@ class StoredState:
     def __init__(self, cluster: SimulatedCluster, history: History) -> None:
         self._cluster: Final = cluster
         self._history: Final = history
-        self._committed: Final[dict[tuple[TopicPartition, int], tuple[int, int, int, int]]] = {}
-        """Leader, version of the znode, count of in-sync replicas and high watermark at the last look."""
+        self._committed: Final[dict[tuple[TopicPartition, int], _Commits]] = {}
+        """What was committed at the last look, by partition and topic id."""
+        self._commits: Final[dict[Partition, tuple[tuple[TopicPartition, int], _Commits]]] = {}
+        """The key and the value that each leader had there at its last look: most looks find the same."""
         self._down_since: Final[dict[int, float]] = {}
         """When each broker's process was seen as ended, while the coordination server ran all the time."""
         self._transactions: Final = OpenTransactions(cluster, history)
-        self._paths: Final[dict[TopicPartition, str]] = {}
-        self._decoded: Final[dict[TopicPartition, tuple[bytes | None, PartitionState | None]]] = {}
-        """What each znode held at the last look, since most looks find the same."""
+        self._stored: Final[dict[TopicPartition, _Stored]] = {}
 
-    def look(self) -> None:
-        """Compare once."""
+    def look(self, hosted: Mapping[int, Mapping[TopicPartition, Partition]]) -> None:
+        """Compare once.
+
+        Args:
+            hosted: The partitions of each serving broker.
+        """
         tree = self._cluster.tree
         self._look_at_sessions(tree)
         leaders: list[tuple[int, Partition]] = []
-        hosted = self._cluster.partitions()
         for broker_id, partitions in hosted.items():
             for partition in partitions.values():
                 if partition.is_leader and not partition.is_offline:
-                    self._look_at_commits(broker_id, partition)
-                    self._look_at_replicas(broker_id, partition, hosted)
+                    committed = partition.log.high_watermark
+                    self._look_at_commits(broker_id, partition, committed)
+                    self._look_at_replicas(broker_id, partition, committed, hosted)
                     if tree is not None and self._compare(tree, broker_id, partition):
                         leaders.append((broker_id, partition))
         self._transactions.look(leaders)
 
-    def _compare(self, tree: DataTree, broker_id: int, partition: Partition) -> bool:
+    def _compare(self, tree: StoredTree, broker_id: int, partition: Partition) -> bool:
         """Compare a leader with the znode; return whether it is the one that the znode names."""
         name = partition.topic_partition
-        path = self._paths.get(name)
-        if path is None:
-            path = self._paths[name] = paths.partition_state(name)
-        node = tree.nodes.get(path)
+        seen = self._stored.get(name)
+        if seen is None:
+            seen = self._stored[name] = _Stored(paths.partition_state(name))
+        node = tree.nodes.get(seen.path)
         if node is None:
             return False
-        stored = self._stored(name, node.data)
-        if stored is None or (stored.leader, stored.leader_epoch) != (broker_id, partition.leader_epoch):
+        if seen.state is None or seen.data is not node.data:
+            seen.data = node.data
+            try:
+                seen.state = decode_partition_state(name, node.data or b"", -1)
+            except SchemaError:
+                seen.state = None
+        stored = seen.state
+        if stored is None or stored.leader != broker_id or stored.leader_epoch != partition.leader_epoch:
             return False
         if node.version != partition.partition_epoch or stored.isr == partition.isr:
             return True
@@ -79,48 +109,54 @@ class StoredState:
             )
         return True
 
-    def _stored(self, name: TopicPartition, data: bytes | None) -> PartitionState | None:
-        seen = self._decoded.get(name)
-        if seen is not None and seen[0] is data:
-            return seen[1]
-        try:
-            state = decode_partition_state(name, data or b"", -1)
-        except SchemaError:
-            state = None
-        self._decoded[name] = (data, state)
-        return state
-
-    def _look_at_commits(self, broker_id: int, partition: Partition) -> None:
+    def _look_at_commits(self, broker_id: int, partition: Partition, committed: int) -> None:
+        isr, version = partition.isr, partition.partition_epoch
+        seen = self._commits.get(partition)
+        if seen is not None:
+            key, last = seen
+            # Another broker that takes itself for the leader may have been looked at in between.
+            if (
+                last.high_watermark == committed
+                and last.version == version
+                and last.isr is isr
+                and self._committed.get(key) is last
+            ):
+                return
         name, log = partition.topic_partition, partition.log
         wanted = min(log.config.min_insync_replicas, len(partition.replicas))
-        now = (broker_id, partition.partition_epoch, len(partition.isr), log.high_watermark)
+        now = _Commits(broker_id, version, isr, committed)
         key = (name, partition.topic_id.int)
         before = self._committed.get(key)
         self._committed[key] = now
+        self._commits[partition] = (key, now)
+        if before is None or committed <= before.high_watermark or len(isr) >= wanted:
+            return
         # In one version of the znode, so that the replicas were the same all the time.
-        is_same = before is not None and before[:3] == now[:3]
-        if before is not None and is_same and len(partition.isr) < wanted and log.high_watermark > before[3]:
+        if (before.leader, before.version, len(before.isr)) == (broker_id, version, len(isr)):
             self._history.violate(
                 "nothing is committed with fewer replicas than min.insync.replicas",
-                f"{name} on {broker_id}: from {before[3]} to {log.high_watermark} with "
-                f"{list(partition.isr)} in sync, {wanted} are needed",
+                f"{name} on {broker_id}: from {before.high_watermark} to {committed} with "
+                f"{list(isr)} in sync, {wanted} are needed",
             )
 
     def _look_at_replicas(
         self,
         leader_id: int,
         partition: Partition,
+        committed: int,
         hosted: Mapping[int, Mapping[TopicPartition, Partition]],
     ) -> None:
-        name, committed = partition.topic_partition, partition.log.high_watermark
+        name = partition.topic_partition
         for broker_id in partition.isr:
             if broker_id == leader_id:
                 continue
             replica = hosted.get(broker_id, _NONE).get(name)
-            if replica is None or is_other_topic(replica.topic_id, partition.topic_id) or replica.is_offline:
+            if replica is None or replica.log.log_end_offset >= committed:
+                continue
+            if is_other_topic(replica.topic_id, partition.topic_id) or replica.is_offline:
                 continue
             # A leader that was replaced does not know yet who is in sync.
-            if replica.leader_epoch != partition.leader_epoch or replica.log.log_end_offset >= committed:
+            if replica.leader_epoch != partition.leader_epoch:
                 continue
             if not self._cluster.machine(broker_id).disk.power_losses:
                 self._history.violate(
@@ -129,7 +165,7 @@ class StoredState:
                     f"{replica.log.log_end_offset} on {broker_id}",
                 )
 
-    def _look_at_sessions(self, tree: DataTree | None) -> None:
+    def _look_at_sessions(self, tree: StoredTree | None) -> None:
         zookeeper = self._cluster.zookeeper
         is_up = tree is not None and zookeeper is not None and not zookeeper.has_ended
         for broker_id, process in self._cluster.brokers.items():
@@ -146,7 +182,7 @@ class StoredState:
                     )
 
 
-def _is_same_topic(tree: DataTree, partition: Partition) -> bool:
+def _is_same_topic(tree: StoredTree, partition: Partition) -> bool:
     """Whether the topic is the one that the leader has, and not one created again under its name."""
     topic = partition.topic_partition.topic
     node = tree.nodes.get(paths.topic(topic))

@@ -37,14 +37,15 @@ class OpenTransactions:
             if name.topic == TRANSACTION_STATE_TOPIC:
                 coordinator = self._cluster.servers[broker_id].services.transaction_coordinator
                 for each in coordinator.transactions():
-                    is_here = coordinator.partition_for(each.transactional_id) == name.partition
-                    if is_here and each.state in _CLOSED:
+                    if each.state not in _CLOSED:
+                        continue
+                    if coordinator.partition_for(each.transactional_id) == name.partition:
                         closed[each.producer_id] = each.transactional_id
         for broker_id, partition in led if closed else ():
-            # What a loss of power took comes back from the other replicas later.
-            if self._cluster.machine(broker_id).disk.power_losses:
-                continue
             producers = partition.log.producer_state.producers
+            # What a loss of power took comes back from the other replicas later.
+            if not producers or self._cluster.machine(broker_id).disk.power_losses:
+                continue
             for producer_id in closed.keys() & producers.keys():
                 first = producers[producer_id].current_transaction_first_offset
                 if first != NO_TRANSACTION:

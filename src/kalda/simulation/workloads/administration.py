@@ -27,7 +27,7 @@ from kalda.security.acl.model import (
     ResourceType,
 )
 from kalda.simulation.checks.facts import Facts
-from kalda.simulation.workloads.reading import read_all
+from kalda.simulation.workloads.reading import describe, read_all
 from kalda.simulation.world import World
 
 _OWNERS: Final = 2
@@ -303,7 +303,7 @@ class Administration:
 
     async def _wait_for_moves(self, admin: AsyncAdmin) -> None:
         for _ in range(_SETTLE_SECONDS):
-            moves = await admin.list_partition_reassignments()
+            moves = await describe(admin.list_partition_reassignments)
             if not moves:
                 return
             await asyncio.sleep(1)
@@ -314,7 +314,7 @@ class Administration:
         self._compare(("partitions", name), len(description.partitions))
         self._compare(("replicas", name), description.partitions[0].replicas)
         resource = ConfigResource.topic(name)
-        settings = (await admin.describe_configs([resource]))[resource]
+        settings = (await describe(partial(admin.describe_configs, [resource])))[resource]
         self._compare(("retention.ms", name), settings["retention.ms"].value)
         await self._check_directories(admin, name)
         partitions = [TopicPartition(name, each.partition) for each in description.partitions]
@@ -351,13 +351,14 @@ class Administration:
                 self._violate(f"{replica} was moved to {directory}; it is in {info}")
 
     async def _check_users(self, admin: AsyncAdmin) -> None:
-        quotas = await admin.describe_client_quotas()
+        quotas = await describe(admin.describe_client_quotas)
         for key, value in self._facts.items():
             if isinstance(key, tuple) and key[0] == "quota":
                 found = quotas.get(quota_entity({"user": key[1]}), {}).get("producer_byte_rate")
                 self._compare(key, found)
             if isinstance(key, tuple) and key[0] == "acl" and value is not None:
-                bindings = await admin.describe_acls(AclFilter(resource_type=ResourceType.TOPIC, name=key[1]))
+                of_topic = AclFilter(resource_type=ResourceType.TOPIC, name=key[1])
+                bindings = await describe(partial(admin.describe_acls, of_topic))
                 self._compare(key, bool(bindings))
 
     def _compare(self, key: Hashable, found: object) -> None:

@@ -5,14 +5,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from kalda.net.client.stream import connect_stream
+from kalda.etcd.client import EtcdClient
 from kalda.runtime.runtime import RUNTIME
 from kalda.simulation.checks.linearizable import Call, Kind, Refusal, UndecidedError, Znode, is_linearizable
-from kalda.simulation.cluster import SESSION_TIMEOUT_MS, ZOOKEEPER_HOST, ZOOKEEPER_PORT
+from kalda.simulation.checks.watches import SetWatches
+from kalda.simulation.cluster import SESSION_TIMEOUT_MS
 from kalda.simulation.world import World
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
-from kalda.zookeeper.port import ANY_VERSION, SessionState, WatchEvent
+from kalda.zookeeper.port import ANY_VERSION, SessionState
 
 _CLIENTS: Final = 3
 _ZNODES: Final = 3
@@ -57,16 +58,10 @@ class Registers:
         self._world.history.note(f"{known} calls to znodes have an outcome, {self._written} wrote")
         await client.close()
 
-    async def _connect(self) -> EnsembleClient:
+    async def _connect(self) -> EnsembleClient | EtcdClient:
         runtime = RUNTIME.get()
         assert runtime is not None, "a workload runs on a simulated machine"
-        return await EnsembleClient.connect(
-            f"{ZOOKEEPER_HOST}:{ZOOKEEPER_PORT}",
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            connection_timeout_ms=60_000,
-            connect=partial(connect_stream, network=runtime.network),
-            random=runtime.random,
-        )
+        return await self._world.cluster.connect(runtime, SESSION_TIMEOUT_MS)
 
     async def _use(self, number: int) -> None:
         self._runs += 1
@@ -95,14 +90,15 @@ class Registers:
 class _Session:
     """Makes calls, and notes their outcomes; knows which watches must have fired."""
 
-    def __init__(self, world: World, client: EnsembleClient, calls: dict[str, list[Call]]) -> None:
+    def __init__(
+        self, world: World, client: EnsembleClient | EtcdClient, calls: dict[str, list[Call]]
+    ) -> None:
         self._world: Final = world
         self._client: Final = client
         self._calls: Final = calls
         self.versions: Final[dict[str, int]] = {}
         """The versions that were read last."""
-        self._watched: Final[dict[str, int]] = {}
-        """The transaction that had changed the znode last when a watch was set that has not fired."""
+        self._watches: Final = SetWatches()
         self._last_change: Final[dict[str, int]] = {}
         client.add_state_listener(self._on_state)
 
@@ -110,19 +106,17 @@ class _Session:
         """Read a znode and watch it."""
 
         async def get() -> Znode:
-            before = self._watched.get(path)
-            data, stat = await self._client.get(path, watch=self._on_event)
-            if before is not None and path in self._watched and stat.mzxid != before:
-                self._world.history.violate(
-                    "no watch is lost",
-                    f"{path} was changed by {stat.mzxid:#x} after a watch was set at {before:#x}",
-                )
+            watch = self._watches.begin(path)
+            data, stat = await self._client.get(path, watch=watch)
+            problem = watch.answered(stat.mzxid)
+            if problem is not None:
+                self._world.history.violate("no watch is lost", problem)
             if stat.mzxid < self._last_change.get(path, 0):
                 self._world.history.violate(
                     "a session never reads back in time",
                     f"{path}: {stat.mzxid:#x} after {self._last_change[path]:#x}",
                 )
-            self._watched[path] = self._last_change[path] = stat.mzxid
+            self._last_change[path] = stat.mzxid
             self.versions[path] = stat.version
             return data, stat.version
 
@@ -175,12 +169,9 @@ class _Session:
             return
         calls[index] = Call(call.kind, call.called, self._world.now, call.data, call.version, result)
 
-    def _on_event(self, event: WatchEvent) -> None:
-        self._watched.pop(event.path, None)
-
     def _on_state(self, state: SessionState) -> None:
         if state is not SessionState.SUSPENDED and state is not SessionState.CONNECTED:
-            self._watched.clear()
+            self._watches.clear()
 
 
 def _shortest_prefix(calls: list[Call]) -> str:

@@ -13,7 +13,7 @@ from kalda.clients.errors import ClientError, TransactionAbortableError
 from kalda.clients.producer.async_producer import AsyncProducer
 from kalda.common.types import TopicPartition
 from kalda.simulation.workloads.feeding import Feeder
-from kalda.simulation.workloads.reading import read_all
+from kalda.simulation.workloads.reading import polled, read_all
 from kalda.simulation.world import World
 
 INPUT: Final = "orders"
@@ -149,7 +149,7 @@ class Billing:
         random: SeededRandom,
     ) -> bool:
         """Process one poll's records in a transaction; return whether there were none."""
-        records = await consumer.poll(0.5, max_records=random.randrange(1, 20))
+        records = await polled(consumer, 0.5, random.randrange(1, 20))
         if not records:
             return True
         await producer.begin_transaction()

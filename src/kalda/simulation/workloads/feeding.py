@@ -1,8 +1,10 @@
 """An idempotent producer that feeds a topic for workloads that are about reading: `Feeder`."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from random import Random
+from typing import Final, TypeAlias
 
 from kalda.clients.errors import ClientError
 from kalda.clients.producer.async_producer import AsyncProducer
@@ -11,19 +13,35 @@ from kalda.simulation.world import World
 
 _IN_FLIGHT_MAX: Final = 40
 
+Extras: TypeAlias = tuple[bytes | None, list[tuple[str, bytes | None]]]
+"""The key and the headers of a record."""
+
 
 class Feeder:
     """Sends numbered values to a topic until the workloads stop.
 
     Args:
         pause_seconds_max: The longest pause between two records; the mean is half of it.
+        extras: Draws the key and the headers of a record; without it there are none.
+        linger_ms: How long the producer waits for more records of a batch.
     """
 
-    def __init__(self, world: World, topic: str, partitions: int, pause_seconds_max: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        topic: str,
+        partitions: int,
+        pause_seconds_max: float,
+        *,
+        extras: Callable[[Random], Extras] = lambda random: (None, []),
+        linger_ms: int = 5,
+    ) -> None:
         self._world: Final = world
         self._topic: Final = topic
         self._partitions: Final = partitions
         self._pause_seconds_max: Final = pause_seconds_max
+        self._extras: Final = extras
+        self._linger_ms: Final = linger_ms
         self._runs = 0
         self.acknowledged: Final[dict[tuple[int, int], bytes]] = {}
         """The values that brokers acknowledged, by partition and offset; an offset that the broker has
@@ -46,6 +64,7 @@ class Feeder:
             delivery_timeout_ms=20_000,
             request_timeout_ms=4_000,
             max_block_ms=10_000,
+            linger_ms=self._linger_ms,
         )
         waiting: dict[RecordFuture, None] = {}
         count = 0
@@ -54,9 +73,9 @@ class Feeder:
                 if len(waiting) < _IN_FLIGHT_MAX:
                     value = f"{run}-{count}".encode()
                     count += 1
-                    future = await producer.send(
-                        self._topic, value, partition=random.randrange(self._partitions)
-                    )
+                    partition = random.randrange(self._partitions)
+                    key, headers = self._extras(random)
+                    future = await producer.send(self._topic, value, key, headers, partition)
                     waiting[future] = None
                     future.add_done_callback(partial(self._settle, value, waiting))
                 await asyncio.sleep(random.random() * self._pause_seconds_max)

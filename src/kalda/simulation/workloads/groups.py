@@ -14,6 +14,7 @@ from kalda.common.overriding import override
 from kalda.common.types import TopicPartition
 from kalda.simulation.checks.ownership import CommitCheck, OwnershipCheck
 from kalda.simulation.workloads.feeding import Feeder
+from kalda.simulation.workloads.reading import polled
 from kalda.simulation.world import World
 
 TOPIC: Final = "letters"
@@ -142,7 +143,7 @@ class Readers:
         async with consumer:
             await consumer.subscribe([TOPIC], _Listener(self._world, consumer, self._commits))
             while self._world.now < end and not self._world.is_stopping:
-                records = await consumer.poll(0.5, max_records=random.randrange(1, 30))
+                records = await polled(consumer, 0.5, random.randrange(1, 30))
                 self._take(records, await consumer.group_metadata())
                 if random.random() < 0.03:
                     await asyncio.sleep(random.random() * 14)

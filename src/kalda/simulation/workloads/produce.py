@@ -15,6 +15,7 @@ from kalda.clients.producer.record_future import RecordFuture
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import ClientError
 from kalda.simulation.history import SentRecord
+from kalda.simulation.workloads.reading import polled
 from kalda.simulation.workloads.skipping import SkippingProducer
 from kalda.simulation.world import World
 
@@ -128,7 +129,7 @@ class CountingProducers:
         )
         async with consumer:
             while not self._world.is_stopping:
-                for record in await consumer.poll(0.5):
+                for record in await polled(consumer, 0.5):
                     place = (record.partition, record.offset)
                     before = self._read.setdefault(place, record.value or b"")
                     if before != record.value:

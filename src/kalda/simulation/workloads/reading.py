@@ -1,12 +1,55 @@
-"""Reads partitions from their start to their end, for workloads: `read_all`."""
+"""Reads of workloads: `polled` while faults last, `read_all` partitions, and `describe` what brokers know."""
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.consumer.consumer_config import Isolation
+from kalda.clients.consumer.consumer_errors import FetchCorruptionError
+from kalda.clients.errors import BrokerResponseError
 from kalda.clients.values import ConsumerRecord
+from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+
+T = TypeVar("T")
+
+_ATTEMPTS_MAX: Final = 30
+
+
+async def describe(ask: Callable[[], Awaitable[T]]) -> T:
+    """Return what a request that changes nothing returns, sent again while a broker has to reconnect.
+
+    A broker that loses its connection to the coordination engine answers REQUEST_TIMED_OUT. It may lose one
+    soon after the last fault, for instance when etcd compacts what the broker has still to hear.
+
+    Raises:
+        ClientError: it failed otherwise, or for half a minute.
+    """
+    for _ in range(_ATTEMPTS_MAX - 1):
+        try:
+            return await ask()
+        except BrokerResponseError as error:
+            if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+                raise
+        await asyncio.sleep(1)
+    return await ask()
+
+
+async def polled(
+    consumer: AsyncConsumer[bytes, bytes], seconds: float, max_records: int | None = None
+) -> list[ConsumerRecord[bytes, bytes]]:
+    """Poll while faults last: a batch with a flipped bit, which a leader sends as it is, is asked for again.
+
+    Raises:
+        ClientError: another failure.
+    """
+    try:
+        return await consumer.poll(seconds, max_records=max_records)
+    except FetchCorruptionError:
+        # Until the broker starts again, and gets the batch from another replica.
+        await asyncio.sleep(seconds)
+        return []
 
 
 async def read_all(

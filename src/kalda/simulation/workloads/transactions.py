@@ -22,7 +22,7 @@ from kalda.clients.errors import ClientError, TransactionAbortableError
 from kalda.clients.producer.async_producer import AsyncProducer
 from kalda.common.types import TopicPartition
 from kalda.simulation.checks.list_append import Anomaly, Fate, Transaction, anomalies, cycles
-from kalda.simulation.workloads.reading import read_all
+from kalda.simulation.workloads.reading import polled, read_all
 from kalda.simulation.world import World
 
 TOPIC: Final = "ledger"
@@ -279,7 +279,7 @@ class Ledgers:
         async with consumer:
             await consumer.assign([TopicPartition(TOPIC, number) for number in range(_PARTITIONS)])
             while not self._world.is_stopping:
-                for record in await consumer.poll(0.5):
+                for record in await polled(consumer, 0.5):
                     value = (record.value or b"").decode()
                     observed[record.partition].append(value)
                     self._see(value, record.partition, record.offset)

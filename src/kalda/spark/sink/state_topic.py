@@ -14,11 +14,11 @@ from typing import Final
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.topics import NewTopic
-from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.clients.range_reader.log_reader import LogReader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.clients.shared_properties import known_settings
 from kalda.common.errors import ErrorCode
+from kalda.common.murmur2 import partition_for_key
 from kalda.common.types import TopicPartition
 from kalda.spark.sink.state_replay import StateReplay
 from kalda.spark.worker import pooled_reader

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from kalda.common.types import TopicPartition
+from kalda.events.event import EventKind
 from kalda.records.errors import RecordsError
 from kalda.runtime.background import run_in_background
 from kalda.runtime.error_text import error_text
@@ -391,6 +392,19 @@ class LogCleaner:
             result.seconds,
             result.bytes_read / 1e6 / max(result.seconds, 1e-3),
         )
+        if result.records_written < result.records_read:
+            topic, partition = log.topic_partition
+            self._resources.events.emit(
+                EventKind.RECORDS_COMPACTED,
+                {"topic": topic, "partition": partition},
+                {
+                    "from": log.log_start_offset,
+                    "to": result.end_offset,
+                    "records_before": result.records_read,
+                    "records": result.records_written,
+                    "without_key": result.records_without_key,
+                },
+            )
         if result.records_without_key:
             logger.warning(
                 "%s: dropped %d records without a key", log.topic_partition, result.records_without_key

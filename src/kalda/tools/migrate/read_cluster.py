@@ -10,10 +10,10 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_def import ConfigError
 from kalda.common.types import ZERO_UUID
+from kalda.inspection.cluster_health import RESPONSE_TIMEOUT_MS, spoken_release
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.settings.broker_config import find_key
-from kalda.tools.cluster_health import RESPONSE_TIMEOUT_MS, spoken_release
 from kalda.tools.migrate.cluster_checks import BrokerFacts, ClusterFacts, TopicFacts, ZooKeeperFacts
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ def progress_line(status: "PipelineStatus") -> str:
     lag = "unknown" if status.lag is None else f"{status.lag:,}"
     parts = [
         f"{status.pipeline}: {status.state}",
-        f"{status.records:,} records in {status.batches:,} batches",
+        f"{status.records:,} records in {status.batches:,} {'batch' if status.batches == 1 else 'batches'}",
         f"{status.records_per_second:,.0f} records/s",
         f"lag {lag}",
     ]

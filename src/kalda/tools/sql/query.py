@@ -19,11 +19,11 @@ from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.output import is_terminal
 from kalda.common.extras import install_hint
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
-from kalda.tools.sql.columns import Columns
 from kalda.tools.sql.request import BYTES, TEXT, QueryRequest, RowForm
 from kalda.tools.sql.rows_out import open_writer
-from kalda.tools.sql.topic_source import ClusterSource
-from kalda.tools.sql.topic_table import TopicTable
+from kalda.topic_queries.columns import Columns, UndecodableValueError
+from kalda.topic_queries.topic_source import ClusterSource
+from kalda.topic_queries.topic_table import TopicTable
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -219,6 +219,10 @@ class Session:
             return running.result()
         except Exception as error:
             for table in self._tables.values():
+                if isinstance(table.failure, UndecodableValueError):
+                    raise ToolError(
+                        f"{table.failure}; --skip-message-on-error leaves such records out"
+                    ) from None
                 if table.failure is not None:
                     raise table.failure from None  # DuckDB passes on only its text
             if isinstance(error, duckdb.Error | pa.ArrowException):

@@ -1,7 +1,9 @@
 """The commands `kalda state pull|diff|push|lint DIR`."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,8 +14,9 @@ from kalda.command.errors import ToolError, ToolUsageError
 
 if TYPE_CHECKING:
     from kalda.tools.bytes_text import JsonValue
+    from kalda.tools.schemas.registry import Registry
     from kalda.tools.state.folder import Folder
-    from kalda.tools.state.model import Parts
+    from kalda.tools.state.model import Parts, SubjectState
     from kalda.tools.state.steps import Plan, PlannedStep, Risk
 
 state = noun("Keep topics, settings and offsets of groups as files.\n\nEach environment has a folder.")
@@ -21,7 +24,7 @@ state = noun("Keep topics, settings and offsets of groups as files.\n\nEach envi
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 _directory = click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-_PARTS = ("topics", "groups", "brokers")
+_PARTS = ("topics", "groups", "brokers", "subjects")
 
 
 def _only(function: Decorated) -> Decorated:
@@ -30,6 +33,15 @@ def _only(function: Decorated) -> Decorated:
         type=click.Choice(_PARTS),
         multiple=True,
         help="Only this part of the state; repeatable. Without it, all parts.",
+    )(function)
+
+
+def _registry(function: Decorated) -> Decorated:
+    return click.option(
+        "--registry",
+        metavar="URL,...",
+        help="Addresses of the schema registry that has the subjects. Default: schema.registry.url of "
+        "environment.yml or of the client's settings; without it, subjects are no part of the state.",
     )(function)
 
 
@@ -48,6 +60,7 @@ ALLOW_OPTIONS = {
     "--allow-offset-skip": "Move committed offsets forwards: the records in between are not read.",
     "--allow-offset-rewind": "Move committed offsets backwards: records are read again.",
     "--allow-delete-offsets": "Delete committed offsets, and groups, that have no file.",
+    "--allow-delete-subjects": "Delete subjects of the schema registry that have no file.",
 }
 """The options of `push` that allow a loss, with their help."""
 
@@ -55,7 +68,8 @@ ALLOW_OPTIONS = {
 @command("pull", state)
 @_directory
 @_only
-async def pull(tool: Tool, directory: Path, only: tuple[str, ...]) -> None:
+@_registry
+async def pull(tool: Tool, directory: Path, only: tuple[str, ...], registry: str | None) -> None:
     """Write the state of a cluster into the files of a folder.
 
     Files whose content already says the same are not touched. The first pull creates the folder and its
@@ -64,13 +78,16 @@ async def pull(tool: Tool, directory: Path, only: tuple[str, ...]) -> None:
     from kalda.tools.state.cluster import read_state
     from kalda.tools.state.folder import pulled_files
 
-    parts = _parts(only)
     folder = _load(directory, may_be_missing=True)
+    opened = _opened(tool, folder, registry)
+    parts = replace(_parts(only), subjects=opened is not None and _parts(only).subjects)
     tool = tool.at(folder.environment.bootstrap_servers)
     async with tool.admin() as admin:
         found = await read_state(admin, parts, folder.environment)
+    if opened is not None and parts.subjects:
+        found.state = replace(found.state, subjects=await _subjects(opened, folder))
     changes = pulled_files(folder.limited(parts), found.state)
-    _write(directory, changes, tool.properties["bootstrap.servers"])
+    _write(directory, changes, tool.properties["bootstrap.servers"], registry)
     written = sorted(name for name, text in changes.items() if text is not None)
     deleted = sorted(name for name, text in changes.items() if text is None)
     for remark in found.remarks:
@@ -87,12 +104,16 @@ async def pull(tool: Tool, directory: Path, only: tuple[str, ...]) -> None:
 @command("diff", state)
 @_directory
 @_only
+@_registry
 @click.option("--allow-delete-offsets", is_flag=True, help="Plan the deletion of offsets without a file too.")
-async def diff(tool: Tool, directory: Path, only: tuple[str, ...], allow_delete_offsets: bool) -> None:
+async def diff(
+    tool: Tool, directory: Path, only: tuple[str, ...], registry: str | None, allow_delete_offsets: bool
+) -> None:
     """Print what a push would change; the exit code is 1 if that is anything."""
     folder = _checked(directory)
     tool = tool.at(folder.environment.bootstrap_servers)
-    plan = await _plan(tool, folder, _parts(only), deletes_offsets=allow_delete_offsets)
+    opened = _opened(tool, folder, registry)
+    plan = await _plan(tool, folder, _parts(only), opened, deletes_offsets=allow_delete_offsets)
     _show(tool, plan, frozenset(), {})
     if not plan.is_empty:
         raise click.exceptions.Exit(1)
@@ -101,9 +122,12 @@ async def diff(tool: Tool, directory: Path, only: tuple[str, ...], allow_delete_
 @command("push", state)
 @_directory
 @_only
+@_registry
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @_allow_options
-async def push(tool: Tool, /, directory: Path, only: tuple[str, ...], yes: bool, **allow: bool) -> None:
+async def push(
+    tool: Tool, /, directory: Path, only: tuple[str, ...], registry: str | None, yes: bool, **allow: bool
+) -> None:
     """Change a cluster so that it has what the files of a folder say.
 
     The plan is shown before anything happens. A plan with a step that loses data is refused as a whole,
@@ -116,7 +140,9 @@ async def push(tool: Tool, /, directory: Path, only: tuple[str, ...], yes: bool,
     allowed = frozenset(risk for risk in Risk if allow[risk.value.removeprefix("--").replace("-", "_")])
     folder = _checked(directory)
     tool = tool.at(folder.environment.bootstrap_servers)
-    plan = await _plan(tool, folder, _parts(only), deletes_offsets=Risk.DELETE_OFFSETS in allowed)
+    opened = _opened(tool, folder, registry)
+    deletes_offsets = Risk.DELETE_OFFSETS in allowed
+    plan = await _plan(tool, folder, _parts(only), opened, deletes_offsets=deletes_offsets)
     refused = plan.refused(allowed)
     if refused or plan.impossible:
         _show(tool, plan, allowed, {})
@@ -129,7 +155,7 @@ async def push(tool: Tool, /, directory: Path, only: tuple[str, ...], yes: bool,
     failures: dict[str, str | None] = {}
     with tool.output.progress("push", len(plan.steps), "steps") as progress:
         async with tool.admin() as admin:
-            async for step, reason in perform(admin, [planned.step for planned in plan.steps]):
+            async for step, reason in perform(admin, [each.step for each in plan.steps], opened):
                 failures[step_text(step)] = reason
                 progress.update(len(failures))
     _show(tool, plan, allowed, failures)
@@ -176,13 +202,36 @@ def _load(directory: Path, *, may_be_missing: bool = False) -> "Folder":
         raise ToolUsageError(f"{error.filename}: {error.strerror}") from error
 
 
-def _write(directory: Path, changes: "dict[str, str | None]", bootstrap_servers: str) -> None:
+def _opened(tool: Tool, folder: "Folder", registry: str | None) -> "Registry | None":
+    """Return the registry that has the subjects; None if nothing names one and no file is of a subject."""
+    text = registry or folder.environment.registry or tool.properties.get("schema.registry.url")
+    if text is None:
+        if folder.subjects:
+            raise ToolUsageError(
+                "the folder has subjects; name their registry by --registry or by schema.registry.url in "
+                "environment.yml"
+            )
+        return None
+    from kalda.tools.schemas.registry import registry_of
+
+    return registry_of(text, tool.properties)
+
+
+async def _subjects(registry: "Registry", folder: "Folder") -> "dict[str, SubjectState]":
+    from kalda.tools.state.subjects import read_subjects
+
+    return await asyncio.to_thread(read_subjects, registry, folder.subjects)
+
+
+def _write(
+    directory: Path, changes: "dict[str, str | None]", bootstrap_servers: str, registry: str | None
+) -> None:
     """Write what a pull changes; the first one adds the file about the environment."""
     from kalda.tools.state import documents
     from kalda.tools.state.folder import write_files
 
     if not (directory / documents.ENVIRONMENT_FILE).exists():
-        changes[documents.ENVIRONMENT_FILE] = documents.environment_text(bootstrap_servers)
+        changes[documents.ENVIRONMENT_FILE] = documents.environment_text(bootstrap_servers, registry)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_files(directory, changes)
@@ -208,18 +257,23 @@ def _parts(only: tuple[str, ...]) -> "Parts":
     from kalda.tools.state.model import Parts
 
     named = only or _PARTS
-    return Parts("topics" in named, "groups" in named, "brokers" in named)
+    return Parts("topics" in named, "groups" in named, "brokers" in named, "subjects" in named)
 
 
-async def _plan(tool: Tool, folder: "Folder", parts: "Parts", *, deletes_offsets: bool) -> "Plan":
+async def _plan(
+    tool: Tool, folder: "Folder", parts: "Parts", registry: "Registry | None", *, deletes_offsets: bool
+) -> "Plan":
     from kalda.tools.state.cluster import read_state
     from kalda.tools.state.planner import plan
 
     wanted = folder.limited(parts)
     async with tool.admin() as admin:
         found = await read_state(admin, wanted.parts, folder.environment)
+    current = found.state
+    if registry is not None and wanted.subjects is not None:
+        current = replace(current, subjects=await _subjects(registry, folder))
     return plan(
-        found.state,
+        current,
         wanted.state,
         found.defaults,
         deletes_offsets=deletes_offsets,

@@ -13,16 +13,18 @@ from urllib.parse import quote
 
 from kalda.command.option_types import INT64_MAX
 from kalda.common.types import TopicPartition
-from kalda.tools.state.model import CLUSTER_DEFAULT, Configs, TopicState
+from kalda.tools.state.model import CLUSTER_DEFAULT, Configs, SubjectState, TopicState
 from kalda.tools.state.yaml_nodes import Node, Tree, write
 
 TOPICS: Final = "topics"
 GROUPS: Final = "groups"
+SUBJECTS: Final = "subjects"
 BROKERS_FILE: Final = "brokers.yml"
 ENVIRONMENT_FILE: Final = "environment.yml"
 SUFFIX: Final = ".yml"
 
 _ALL_BROKERS: Final = "all"
+_SCHEMA_TYPES: Final = ("AVRO", "JSON", "PROTOBUF")
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _FILE_NAME_MAX: Final = 200
 """Bytes of a file's name without suffix; file systems take 255."""
@@ -35,6 +37,8 @@ class Environment:
     bootstrap_servers: str | None = None
     ignored_topics: re.Pattern[str] | None = None
     ignored_groups: re.Pattern[str] | None = None
+    registry: str | None = None
+    """Addresses of the schema registry that has the subjects."""
 
 
 def topic_file(name: str) -> str:
@@ -45,6 +49,11 @@ def topic_file(name: str) -> str:
 def group_file(group: str) -> str:
     """Return the path of a group's file inside the folder."""
     return f"{GROUPS}/{_file_name(group)}{SUFFIX}"
+
+
+def subject_file(name: str) -> str:
+    """Return the path of a subject's file inside the folder."""
+    return f"{SUBJECTS}/{_file_name(name)}{SUFFIX}"
 
 
 def _file_name(name: str) -> str:
@@ -83,6 +92,39 @@ def read_topic(node: Node) -> TopicState:
         entries["partitions"].number("partitions", 1),
         entries["replication-factor"].number("replication-factor", 1),
         _configs(entries.get("configs"), "configs"),
+    )
+
+
+def subject_text(subject: SubjectState) -> str:
+    """Return the text of a subject's file."""
+    tree: dict[str, Tree | str | int] = {"subject": subject.name, "type": subject.type}
+    if subject.compatibility is not None:
+        tree["compatibility"] = subject.compatibility
+    if subject.references:
+        tree["references"] = dict(sorted(subject.references.items()))
+    tree["schema"] = subject.schema
+    return write(tree)
+
+
+def read_subject(node: Node) -> SubjectState:
+    """Read a subject's file; raises `StateFileError`."""
+    entries = _entries(
+        node, "a subject's file", ("subject", "type", "schema"), ("compatibility", "references")
+    )
+    kind = entries["type"].text("type")
+    if kind not in _SCHEMA_TYPES:
+        raise entries["type"].error(f"type={kind} is not one of {', '.join(_SCHEMA_TYPES)}")
+    level = entries.get("compatibility")
+    references = _configs(entries.get("references"), "references")
+    for name, place in references.items():
+        if not re.fullmatch(r".+:\d+", place):
+            raise entries["references"].error(f"{name}: {place} is no reference; it takes SUBJECT:VERSION")
+    return SubjectState(
+        entries["subject"].text("subject"),
+        kind,
+        entries["schema"].text("schema"),
+        references,
+        None if level is None else level.text("compatibility"),
     )
 
 
@@ -132,20 +174,22 @@ def read_brokers(node: Node) -> dict[int | None, dict[str, str]]:
     return found
 
 
-def environment_text(bootstrap_servers: str) -> str:
+def environment_text(bootstrap_servers: str, registry: str | None = None) -> str:
     """Return the text of the file that the first pull writes."""
-    return write({"bootstrap.servers": bootstrap_servers})
+    tree: dict[str, Tree | str | int] = {"bootstrap.servers": bootstrap_servers}
+    return write(tree if registry is None else {**tree, "schema.registry.url": registry})
 
 
 def read_environment(node: Node) -> Environment:
     """Read the file about the folder itself; raises `StateFileError`."""
-    optional = ("bootstrap.servers", "ignore.topics", "ignore.groups")
+    optional = ("bootstrap.servers", "ignore.topics", "ignore.groups", "schema.registry.url")
     entries = _entries(node, ENVIRONMENT_FILE, (), optional)
-    servers = entries.get("bootstrap.servers")
+    servers, registry = entries.get("bootstrap.servers"), entries.get("schema.registry.url")
     return Environment(
         None if servers is None else servers.text("bootstrap.servers"),
         _pattern(entries.get("ignore.topics")),
         _pattern(entries.get("ignore.groups")),
+        None if registry is None else registry.text("schema.registry.url"),
     )
 
 

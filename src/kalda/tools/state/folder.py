@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from kalda.common.types import TopicPartition
 from kalda.tools.state import documents
 from kalda.tools.state.documents import Environment
-from kalda.tools.state.model import ClusterState, Configs, Parts, TopicState
+from kalda.tools.state.model import ClusterState, Configs, Parts, SubjectState, TopicState
 from kalda.tools.state.yaml_nodes import Node, StateFileError, read
 
 T = TypeVar("T")
@@ -30,28 +30,39 @@ class Folder:
     topics: dict[str, TopicState] | None = None
     groups: dict[str, dict[TopicPartition, int]] | None = None
     broker_configs: dict[int | None, dict[str, str]] | None = None
+    subjects: dict[str, SubjectState] | None = None
     paths: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The file of each topic and group, by kind and name."""
+    """The file of each topic, group and subject, by kind and name."""
     faults: list[str] = field(default_factory=list)
 
     @property
     def state(self) -> ClusterState:
         """The wanted state."""
-        return ClusterState(self.topics, self.groups, self.broker_configs)
+        return ClusterState(self.topics, self.groups, self.broker_configs, self.subjects)
 
     @property
     def parts(self) -> Parts:
         """The parts that have files; a push leaves the others of a cluster alone."""
-        return Parts(self.topics is not None, self.groups is not None, self.broker_configs is not None)
+        return Parts(
+            self.topics is not None,
+            self.groups is not None,
+            self.broker_configs is not None,
+            self.subjects is not None,
+        )
 
     def limited(self, parts: Parts) -> "Folder":
         """Return the folder as if it had the files of these parts only."""
-        kinds = {documents.TOPICS: parts.topics, documents.GROUPS: parts.groups}
+        kinds = {
+            documents.TOPICS: parts.topics,
+            documents.GROUPS: parts.groups,
+            documents.SUBJECTS: parts.subjects,
+        }
         return replace(
             self,
             topics=self.topics if parts.topics else None,
             groups=self.groups if parts.groups else None,
             broker_configs=self.broker_configs if parts.brokers else None,
+            subjects=self.subjects if parts.subjects else None,
             paths={key: path for key, path in self.paths.items() if kinds[key[0]]},
         )
 
@@ -91,12 +102,26 @@ def load(directory: Path) -> Folder:
             found = parse(path, documents.read_group)
             if found is not None and folder_takes(folder, documents.GROUPS, found[0], path, directory):
                 folder.groups[found[0]] = found[1]
+    if documents.SUBJECTS in names:
+        folder.subjects = {}
+        for path in _files(directory / documents.SUBJECTS):
+            subject = parse(path, documents.read_subject)
+            if subject is not None and folder_takes(
+                folder, documents.SUBJECTS, subject.name, path, directory
+            ):
+                folder.subjects[subject.name] = subject
     return folder
 
 
 def _misspelled(names: set[str]) -> list[str]:
     """Return a fault for each name that looks like one of ours: a push would leave that part alone."""
-    known = (documents.ENVIRONMENT_FILE, documents.BROKERS_FILE, documents.TOPICS, documents.GROUPS)
+    known = (
+        documents.ENVIRONMENT_FILE,
+        documents.BROKERS_FILE,
+        documents.TOPICS,
+        documents.GROUPS,
+        documents.SUBJECTS,
+    )
     faults = []
     for name in sorted(names.difference(known)):
         near = get_close_matches(name.lower(), known, n=1, cutoff=0.8)
@@ -127,8 +152,14 @@ def pulled_files(folder: Folder, state: ClusterState) -> dict[str, str | None]:
         if (folder.groups or {}).get(group) != offsets:
             path = folder.paths.get((documents.GROUPS, group), documents.group_file(group))
             changes[path] = documents.group_text(group, offsets)
+    subjects: Mapping[str, SubjectState] = state.subjects or {}
+    for name, subject in subjects.items():
+        if (folder.subjects or {}).get(name) != subject:
+            path = folder.paths.get((documents.SUBJECTS, name), documents.subject_file(name))
+            changes[path] = documents.subject_text(subject)
+    present = {documents.TOPICS: topics, documents.GROUPS: groups, documents.SUBJECTS: subjects}
     for (kind, name), path in folder.paths.items():
-        if name not in (topics if kind == documents.TOPICS else groups):
+        if name not in present[kind]:
             changes[path] = None
     brokers: Mapping[int | None, Configs] = state.broker_configs or {}
     if (folder.broker_configs or {}) != brokers or (brokers and folder.broker_configs is None):

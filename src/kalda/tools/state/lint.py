@@ -1,8 +1,10 @@
 """Checks a folder without a cluster: what the files say, and whether brokers would accept it."""
 
+import json
 from collections.abc import Iterator
 
 from kalda.common.config_def import ConfigDef, ConfigError, MissingFeatureError
+from kalda.schemas.compatibility import CompatibilityLevel
 from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.tools.state import documents
 from kalda.tools.state.folder import Folder
@@ -12,7 +14,28 @@ from kalda.tools.state.steps import broker_text
 
 def faults(folder: Folder) -> list[str]:
     """Return the faults of a folder, each with its file; empty if a push may begin."""
-    return [*folder.faults, *_topic_faults(folder), *_group_faults(folder), *_broker_faults(folder)]
+    return [
+        *folder.faults,
+        *_topic_faults(folder),
+        *_group_faults(folder),
+        *_broker_faults(folder),
+        *_subject_faults(folder),
+    ]
+
+
+def _subject_faults(folder: Folder) -> Iterator[str]:
+    for name, subject in (folder.subjects or {}).items():
+        path = folder.paths[documents.SUBJECTS, name]
+        if subject.type != "PROTOBUF":
+            try:
+                json.loads(subject.schema)
+            except (ValueError, RecursionError) as error:
+                yield f"{path}: the schema of type {subject.type} is no JSON: {error}"
+        if subject.compatibility is not None and subject.compatibility not in CompatibilityLevel.__members__:
+            yield (
+                f"{path}: compatibility={subject.compatibility} is not one of "
+                f"{', '.join(CompatibilityLevel.__members__)}"
+            )
 
 
 def _topic_faults(folder: Folder) -> Iterator[str]:

@@ -14,7 +14,13 @@ Configs: TypeAlias = Mapping[str, str]
 """Settings by name, as text; only what was set, no defaults."""
 
 _INTERNAL_TOPICS: Final = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+    {
+        "__cluster_history",
+        "__cluster_metadata",
+        "__consumer_offsets",
+        "__share_group_state",
+        "__transaction_state",
+    }
 )
 _OWN_PREFIX: Final = "__kalda_"
 """What the topics of pipelines and mirrors begin with."""
@@ -40,8 +46,21 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True)
+class SubjectState:
+    """A subject of a schema registry: its latest schema, and its own compatibility level if it has one."""
+
+    name: str
+    type: str
+    """``AVRO``, ``JSON`` or ``PROTOBUF``."""
+    schema: str
+    references: Mapping[str, str]
+    """``subject:version`` by the name that the schema uses."""
+    compatibility: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Topics by name, committed offsets by group, dynamic settings by broker id.
+    """Topics by name, committed offsets by group, dynamic settings by broker id, subjects by name.
 
     The settings of all brokers are under `CLUSTER_DEFAULT`.
     """
@@ -49,6 +68,7 @@ class ClusterState:
     topics: Mapping[str, TopicState] | None = None
     groups: Mapping[str, Mapping[TopicPartition, int]] | None = None
     broker_configs: Mapping[int | None, Configs] | None = None
+    subjects: Mapping[str, SubjectState] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +89,4 @@ class Parts:
     topics: bool = True
     groups: bool = True
     brokers: bool = True
+    subjects: bool = True

@@ -4,6 +4,7 @@ Steps of one kind that follow each other go in one call. A step that fails does 
 push plans what is left.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import groupby
 
@@ -13,24 +14,37 @@ from kalda.clients.admin.topics import NewTopic
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import ClientError
+from kalda.tools.schemas.registry import Registry
 from kalda.tools.state.cluster import chunks
 from kalda.tools.state.steps import (
     AddPartitions,
     AlterBrokerConfigs,
+    AlterCompatibility,
     AlterTopicConfigs,
     CommitOffsets,
     CreateTopic,
     DeleteGroup,
     DeleteOffsets,
+    DeleteSubject,
     DeleteTopic,
+    RegisterSchema,
     Step,
 )
+from kalda.tools.state.subjects import perform_on_registry
 
 
-async def perform(admin: AsyncAdmin, steps: Sequence[Step]) -> AsyncIterator[tuple[Step, str | None]]:
+async def perform(
+    admin: AsyncAdmin, steps: Sequence[Step], registry: Registry | None = None
+) -> AsyncIterator[tuple[Step, str | None]]:
     """Perform steps in their order; yield each with what went wrong, or None when it is done."""
     for _, run in groupby(steps, key=type):
         for chunk in chunks(list(run)):
+            if isinstance(chunk[0], RegisterSchema | AlterCompatibility | DeleteSubject):
+                assert registry is not None, "steps for subjects without a registry"
+                for step in chunk:
+                    assert isinstance(step, RegisterSchema | AlterCompatibility | DeleteSubject)
+                    yield step, await asyncio.to_thread(perform_on_registry, registry, step)
+                continue
             try:
                 errors = await _perform(admin, chunk)
             except ClientError as error:

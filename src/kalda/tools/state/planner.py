@@ -1,13 +1,14 @@
 """Decides the steps that turn the state of a cluster into the wanted one. Pure: no file, no network.
 
 Settings of brokers come first, because they decide what brokers accept; topics come before the offsets that
-name them; groups are deleted last.
+name them; subjects of a schema registry follow.
 
 What must not break: applying the steps of a plan gives the wanted state, and a plan for that state is empty.
 A property test applies plans to a model.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from kalda.common.types import TopicPartition
 from kalda.tools.state.model import (
@@ -15,21 +16,25 @@ from kalda.tools.state.model import (
     ClusterState,
     Configs,
     Defaults,
+    SubjectState,
     TopicState,
 )
 from kalda.tools.state.risks import config_risk
 from kalda.tools.state.steps import (
     AddPartitions,
     AlterBrokerConfigs,
+    AlterCompatibility,
     AlterTopicConfigs,
     CommitOffsets,
     ConfigChange,
     CreateTopic,
     DeleteGroup,
     DeleteOffsets,
+    DeleteSubject,
     DeleteTopic,
     Plan,
     PlannedStep,
+    RegisterSchema,
     Risk,
 )
 
@@ -70,7 +75,39 @@ def plan(
         steps += _topic_steps(current.topics or {}, wanted.topics, defaults.topic, impossible)
     if wanted.groups is not None:
         steps += _group_steps(current.groups or {}, wanted.groups, deletes_offsets=deletes_offsets)
+    if wanted.subjects is not None:
+        steps += _subject_steps(current.subjects or {}, wanted.subjects)
     return Plan(tuple(steps), tuple(impossible))
+
+
+def _subject_steps(
+    current: Mapping[str, SubjectState], wanted: Mapping[str, SubjectState]
+) -> Iterator[PlannedStep]:
+    for name, subject in _by_reference(wanted):
+        present = current.get(name)
+        if present is None or replace(present, compatibility=None) != replace(subject, compatibility=None):
+            yield PlannedStep(RegisterSchema(subject, is_new=present is None))
+        before = None if present is None else present.compatibility
+        if before != subject.compatibility:
+            yield PlannedStep(AlterCompatibility(name, before, subject.compatibility))
+    for name in sorted(current.keys() - wanted.keys()):
+        yield PlannedStep(DeleteSubject(name), Risk.DELETE_SUBJECTS)
+
+
+def _by_reference(wanted: Mapping[str, SubjectState]) -> Iterator[tuple[str, SubjectState]]:
+    """Yield subjects by name, those that others refer to first; circles as they come."""
+    left = dict(sorted(wanted.items()))
+    while left:
+        ready = [
+            name
+            for name, subject in left.items()
+            if not any(
+                place.rpartition(":")[0] in left and place.rpartition(":")[0] != name
+                for place in subject.references.values()
+            )
+        ]
+        for name in ready or list(left):
+            yield name, left.pop(name)
 
 
 def _broker_steps(

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeAlias, assert_never
 
 from kalda.common.types import TopicPartition
-from kalda.tools.state.model import TopicState
+from kalda.tools.state.model import SubjectState, TopicState
 
 
 class Risk(Enum):
@@ -21,6 +21,7 @@ class Risk(Enum):
     OFFSET_SKIP = "--allow-offset-skip"
     OFFSET_REWIND = "--allow-offset-rewind"
     DELETE_OFFSETS = "--allow-delete-offsets"
+    DELETE_SUBJECTS = "--allow-delete-subjects"
 
     @property
     def consequence(self) -> str:
@@ -35,6 +36,7 @@ _CONSEQUENCES = {
     Risk.OFFSET_SKIP: "the group does not read the records in between",
     Risk.OFFSET_REWIND: "the group reads records again",
     Risk.DELETE_OFFSETS: "the group starts again where auto.offset.reset says",
+    Risk.DELETE_SUBJECTS: "producers no longer find its schemas; values stay readable",
 }
 
 
@@ -118,6 +120,33 @@ class DeleteGroup:
     group: str
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterSchema:
+    """Register the latest schema of a subject."""
+
+    subject: SubjectState
+    is_new: bool
+    """Whether the registry does not have the subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterCompatibility:
+    """Change the compatibility level of a subject; None is that of the registry."""
+
+    subject: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubject:
+    """Delete a subject; its ids stay taken."""
+
+    name: str
+
+
+RegistryStep: TypeAlias = RegisterSchema | AlterCompatibility | DeleteSubject
+
 Step: TypeAlias = (
     CreateTopic
     | DeleteTopic
@@ -127,6 +156,9 @@ Step: TypeAlias = (
     | CommitOffsets
     | DeleteOffsets
     | DeleteGroup
+    | RegisterSchema
+    | AlterCompatibility
+    | DeleteSubject
 )
 
 
@@ -184,6 +216,12 @@ def step_text(step: Step) -> str:
             return f"- group {group}: {', '.join(map(str, sorted(partitions)))}"
         case DeleteGroup(group):
             return f"- group {group}"
+        case RegisterSchema(subject, is_new):
+            return f"{'+' if is_new else '~'} subject {subject.name}: a schema of type {subject.type}"
+        case AlterCompatibility(name, before, after):
+            return f"~ subject {name}: compatibility {before or 'default'} -> {after or 'default'}"
+        case DeleteSubject(name):
+            return f"- subject {name}"
     assert_never(step)
 
 

@@ -37,6 +37,8 @@ from kalda.zookeeper.errors import (
 )
 from kalda.zookeeper.port import (
     ANY_VERSION,
+    ZOOKEEPER_NAME,
+    ZOOKEEPER_OPERATIONS_MAX,
     Create,
     Delete,
     EventType,
@@ -85,8 +87,9 @@ logger: Final = logging.getLogger(__name__)
 class EnsembleClient:
     """One session, and a new one when it expires; implements `ZooKeeperClient`.
 
-    While the connection is lost, new calls wait for it, at most for the session time-out. Outstanding calls
-    fail with `ConnectionLossError`, because their outcome is unknown. After an expiry, calls fail with
+    While the connection is lost, new calls wait for it, at most for the session time-out. Outstanding reads
+    wait as well and are sent once more; other outstanding calls fail with `ConnectionLossError`, because
+    their outcome is unknown. After an expiry, calls fail with
     `SessionExpiredError` until listeners get `CONNECTED`: then there is a new session, without watches and
     ephemeral znodes.
 
@@ -185,6 +188,16 @@ class EnsembleClient:
     def state(self) -> SessionState:
         """The session's state."""
         return self._state
+
+    @property
+    def engine_name(self) -> str:
+        """What the engine is called."""
+        return ZOOKEEPER_NAME
+
+    @property
+    def operations_max(self) -> int:
+        """How many operations a transaction may have."""
+        return ZOOKEEPER_OPERATIONS_MAX
 
     def add_state_listener(self, listener: StateListener) -> None:
         """Register a callback for changes of the state."""
@@ -295,9 +308,9 @@ class EnsembleClient:
         result: tuple[tuple[Acl, ...], Stat] = _value(outcome)
         return result
 
-    async def set_access(self, path: str) -> None:
-        """Give an existing znode the access list that this client would create it with."""
-        (outcome,) = await self._run([Call(self._chroot.set_access(path), path, _nothing)])
+    async def set_access(self, path: str, acl: Sequence[Acl] | None = None) -> None:
+        """Give an existing znode this access list, or the one that this client would create it with."""
+        (outcome,) = await self._run([Call(self._chroot.set_access(path, acl), path, _nothing)])
         _value(outcome)
 
     async def end_session(self, key: SessionKey) -> None:
@@ -512,10 +525,15 @@ class EnsembleClient:
 
     def _lose_connection(self) -> None:
         lost, self._in_flight = self._in_flight, {}
+        again: list[Call] = []
         for call in lost:
-            call.fail(self._unreachable(call.path, _MAYBE_DONE))
+            if call.may_be_sent_again:
+                call.was_lost = True
+                again.append(call)
+            else:
+                call.fail(self._unreachable(call.path, _MAYBE_DONE))
         # Calls that set watches again are created again at the next connection.
-        self._waiting = deque(call for call in self._waiting if call.group is not None)
+        self._waiting = deque([*again, *(call for call in self._waiting if call.group is not None)])
         self._change_state(SessionState.SUSPENDED)
         self._pump()
 

@@ -7,7 +7,7 @@ the connection are refused here.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kalda.zookeeper.acl import ALL_BITS, READ_BIT
+from kalda.zookeeper.acl import ALL_BITS, READ_BIT, Acl
 from kalda.zookeeper.errors import (
     BadArgumentsError,
     BadVersionError,
@@ -136,10 +136,13 @@ class Chroot:
             return encode.delete(path, operation.version)
         return encode.check(path, operation.version)
 
-    def set_access(self, path: str) -> Request:
-        """Return a request that gives an existing znode the access list that it would be created with."""
-        acl = _ACLS[access_of(path, is_secure=self.is_secure)]
-        return encode.set_acl(self.full(path), acl, ANY_VERSION)
+    def set_access(self, path: str, acl: Sequence[Acl] | None = None) -> Request:
+        """Return a request that gives an existing znode a list; None: that which it would be created with."""
+        if acl is None:
+            entries = _ACLS[access_of(path, is_secure=self.is_secure)]
+        else:
+            entries = tuple(AclEntry(entry.permissions, entry.scheme, entry.id) for entry in acl)
+        return encode.set_acl(self.full(path), entries, ANY_VERSION)
 
     def transaction(self, operations: Sequence[Operation]) -> Request:
         """Translate the operations of a transaction; an error has the refused one's `operation_index`."""

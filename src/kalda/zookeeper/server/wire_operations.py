@@ -53,6 +53,25 @@ from kalda.zookeeper.server.wire_errors import (
 
 logger: Final = logging.getLogger(__name__)
 
+WATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What the watches of one connection may take, of memory: some 180,000 of them. A controller with as many
+topics has fewer."""
+
+WATCH_BYTES_TOTAL_MAX: Final = 192 * 1024 * 1024
+"""What all watches may take before clients that have not logged in get no more than an equal share."""
+
+SET_WATCHES_PATHS_MAX: Final = 20_000
+"""Paths of one setWatches, which take some 40 ms. ZooKeeper's client sends 128 KB at most."""
+
+MULTI_READ_OPERATIONS_MAX: Final = 4_000
+"""Reads of one multiRead, which take some 40 ms."""
+
+MULTI_READ_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of the response of a multiRead; clients refuse responses above `jute.maxbuffer`, 1 MB by default."""
+
+_LOGGED_IN: Final = frozenset(("sasl", "x509", "super"))
+"""Schemes of identities that the server knows. Anybody may invent a digest identity."""
+
 LARGE_DATA_BYTES: Final = 4096
 """Data of at least this size is sent as a view of the tree's bytes instead of a copy, so that a slow client
 costs no memory."""
@@ -289,11 +308,26 @@ def _stat_of(tree: DataTree, path: str) -> bytes:
     return pack_stat(stat)
 
 
+def _require_place(client: WireClient, watches: WatchTable, path: str) -> None:
+    """Raise `BadArgumentsError` if a connection may not have another watch."""
+    held_bytes = watches.held_bytes(client)
+    limit = WATCH_BYTES_MAX
+    if watches.total_bytes > WATCH_BYTES_TOTAL_MAX and not any(
+        identity.scheme in _LOGGED_IN for identity in client.identities
+    ):
+        limit = WATCH_BYTES_TOTAL_MAX // max(1, watches.watcher_count)
+    if held_bytes + len(path) > limit:
+        raise BadArgumentsError(
+            f"the watches of the connection take {held_bytes} bytes of memory, and {limit} are allowed", path
+        )
+
+
 def _exists(client: WireClient, record: PathWatchRequest, tree: DataTree, watches: WatchTable) -> Body:
     path = record.path
     if path in tree.nodes:
         _readable(tree, path, READ, client)
     if record.watch and not client.is_gone:
+        _require_place(client, watches, path)
         watches.add_data(path, client)
     if path not in tree.nodes:
         raise NoNodeError(f"{path} does not exist", path)
@@ -304,6 +338,7 @@ def _get_data(client: WireClient, record: PathWatchRequest, tree: DataTree, watc
     path = record.path
     node = _readable(tree, path, READ, client)
     if record.watch and not client.is_gone:
+        _require_place(client, watches, path)
         watches.add_data(path, client)
     data = node.data
     if data is None or len(data) < LARGE_DATA_BYTES:
@@ -315,6 +350,7 @@ def _get_children(client: WireClient, record: PathWatchRequest, tree: DataTree, 
     path = record.path
     _readable(tree, path, READ, client)
     if record.watch and not client.is_gone:
+        _require_place(client, watches, path)
         watches.add_children(path, client)
     return responses.texts_body(tree.children(path))
 
@@ -355,14 +391,26 @@ def _get_all_children_number(
 
 
 def _multi_read(client: WireClient, record: MultiRequest, tree: DataTree, watches: WatchTable) -> Body:
+    count = len(record.operations)
+    if count > MULTI_READ_OPERATIONS_MAX:
+        raise BadArgumentsError(
+            f"a multiRead of {count} operations is above {MULTI_READ_OPERATIONS_MAX}; split it"
+        )
     results: list[MultiResult] = []
+    size = 0
     for op_code, part in record.operations:
         try:
             body = _READS[op_code](client, part, tree, watches)
         except ZooKeeperError as error:
             results.append(error.code)
         else:
-            results.append((op_code, body if isinstance(body, bytes) else b"".join(body)))
+            pieces = (body,) if isinstance(body, bytes) else body
+            size += sum(map(len, pieces))
+            if size > MULTI_READ_BYTES_MAX:
+                raise BadArgumentsError(
+                    f"the response of a multiRead is above {MULTI_READ_BYTES_MAX} bytes; split it"
+                )
+            results.append((op_code, b"".join(pieces)))
     return responses.multi_body(results)
 
 
@@ -379,6 +427,9 @@ def _set_watches(client: WireClient, record: SetWatchesRequest, tree: DataTree, 
     """Set the watches of a reconnected client again, or send at once the events that it missed."""
     if client.is_gone:
         return b""
+    count = sum(map(len, record[1:]))
+    if count > SET_WATCHES_PATHS_MAX:
+        raise BadArgumentsError(f"setWatches of {count} paths is above {SET_WATCHES_PATHS_MAX}; split it")
     nodes, since = tree.nodes, record.relative_zxid
     for path in record.data:
         if path not in nodes:
@@ -386,11 +437,13 @@ def _set_watches(client: WireClient, record: SetWatchesRequest, tree: DataTree, 
         elif nodes[path].mzxid > since:
             client.send_missed_event(EventType.DATA_CHANGED, path)
         else:
+            _require_place(client, watches, path)
             watches.add_data(path, client)
     for path in record.exist:
         if path in nodes:
             client.send_missed_event(EventType.CREATED, path)
         else:
+            _require_place(client, watches, path)
             watches.add_data(path, client)
     for path in record.children:
         if path not in nodes:
@@ -398,10 +451,13 @@ def _set_watches(client: WireClient, record: SetWatchesRequest, tree: DataTree, 
         elif nodes[path].pzxid > since:
             client.send_missed_event(EventType.CHILDREN_CHANGED, path)
         else:
+            _require_place(client, watches, path)
             watches.add_children(path, client)
     for path in record.persistent:
+        _require_place(client, watches, path)
         watches.add_persistent(path, client, recursive=False)
     for path in record.persistent_recursive:
+        _require_place(client, watches, path)
         watches.add_persistent(path, client, recursive=True)
     return b""
 
@@ -410,6 +466,7 @@ def _add_watch(client: WireClient, record: PathNumberRequest, tree: DataTree, wa
     if record.number not in (0, 1):
         raise BadArgumentsError(f"watch mode {record.number} is not known, 0 and 1 are", record.path)
     if not client.is_gone:
+        _require_place(client, watches, record.path)
         watches.add_persistent(record.path, client, recursive=record.number == 1)
     return responses.number_body(OK)
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kalda import Consumer, ConsumerRecord
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:

@@ -147,4 +147,4 @@ async def test_without_a_broker_calls_end_in_time() -> None:
         with pytest.raises(Exception, match="within 200 ms"):
             await consumer.position(TopicPartition("t", 0), 0.2)
         began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < 5
+    assert asyncio.get_running_loop().time() - began < 20

@@ -525,6 +525,28 @@ def test_a_fork_can_only_close_its_copy(bootstrap: str, topic_name: TopicName) -
         assert 1 == len(read(consumer, 1))
 
 
+def test_a_loop_in_a_fork_raises(bootstrap: str, topic_name: TopicName) -> None:
+    """It ended in silence, or went on with the records that the parent handles as well."""
+    topic = topic_name("fork-loop")
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, [b"1", b"2", b"3"])
+    with Consumer(bootstrap_servers=bootstrap, **EARLIEST) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        records = iter(consumer)
+        assert b"1" == next(records).value
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                next(records)
+            except IllegalStateError as error:
+                status = 0 if "in its fork" in str(error) else 2
+            finally:
+                os._exit(status)
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert [b"2", b"3"] == [next(records).value for _ in range(2)]
+
+
 def test_a_consumer_that_is_dropped_leaves_no_thread(bootstrap: str, topic_name: TopicName) -> None:
     topic = topic_name("dropped")
     create_topic(bootstrap, topic)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from kalda import Admin, Consumer, Producer
+from kalda import Admin, AlterConfigOp, ConfigResource, Consumer, Producer
 from kalda.testing import Cluster
 from tests.integration.groups.conftest import SETTINGS, fill
 from tests.integration.groups.members import SESSION_MS, Group, wait_until
@@ -227,8 +227,12 @@ def test_static_members_come_back_without_a_rebalance(
 ) -> None:
     """A restart within the session changes nothing for the others (KIP-345)."""
     topic = make_topic(three_brokers, values=0)
-    options = {"client": "kalda", "protocol": protocol, "session_ms": 15_000}
+    options = {"client": "kalda", "protocol": protocol, "session_ms": 30_000}
     with Group(three_brokers, topic, 6, **options) as group:
+        with Admin(bootstrap_servers=three_brokers) as admin:
+            # With KIP-848 the group has it, and the brokers' own is short here.
+            longer = AlterConfigOp.set("consumer.session.timeout.ms", "30000")
+            admin.incremental_alter_configs({ConfigResource.group(group.name): [longer]})
         first = group.join(instance="first")[0]
         second = group.join(instance="second")[0]
         group.wait_balanced()
@@ -244,7 +248,7 @@ def test_static_members_come_back_without_a_rebalance(
 def test_an_instance_that_joins_twice_fences_the_older(three_brokers: str, make_topic: MakeTopic) -> None:
     """The older one must stop: two consumers with one identity would process records twice."""
     topic = make_topic(three_brokers, values=0)
-    with Group(three_brokers, topic, 6, client="kalda", session_ms=15_000) as group:
+    with Group(three_brokers, topic, 6, client="kalda", session_ms=30_000) as group:
         older = group.join(instance="same")[0]
         group.wait_balanced()
         group.take_out(older)

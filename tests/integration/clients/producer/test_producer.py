@@ -20,7 +20,7 @@ def test_a_record_arrives_with_all_its_fields(bootstrap: str, topic_name: TopicN
     headers = [("trace", b"1"), ("trace", b"2"), ("none", None)]
     with Producer(bootstrap_servers=bootstrap) as producer:
         future = producer.send(topic, value=b"v", key=b"k", headers=headers, timestamp_ms=1_234_567)
-        metadata = future.result(20)
+        metadata = future.result(60)
     assert RecordMetadata(topic, 0, 0, 1_234_567, 1, 1) == metadata
     (message,) = read(bootstrap, topic, 1)
     assert (b"v", b"k") == (message.value(), message.key())
@@ -51,7 +51,7 @@ def test_arguments_of_other_types_are_refused_and_leave_the_batch_whole(
                 with pytest.raises(ValueError, match=name.removesuffix("s")):
                     producer.send(topic, b"wrong", **arguments)
                 futures.append(producer.send(topic, b"right %d" % is_batch_open, partition=0))
-            assert [0, 0] == [future.result(20).partition for future in futures]
+            assert [0, 0] == [future.result(60).partition for future in futures]
             assert not any(isinstance(future.result(0).partition, bool) for future in futures)
         with pytest.raises(ValueError, match="record=5"):
             producer.send_record(cast(ProducerRecord, 5))
@@ -109,7 +109,7 @@ def test_text_without_a_serializer_is_refused_with_the_fix(
     ):
         producer.send(topic, "text")  # type: ignore[arg-type]  # a type checker finds it, too
     with Producer(bootstrap_servers=bootstrap, value_serializer=str.encode) as producer:
-        producer.send(topic, "text").result(20)
+        producer.send(topic, "text").result(60)
     assert b"text" == read(bootstrap, topic, 1)[0].value()
 
 

@@ -77,7 +77,7 @@ def test_nothing_is_lost_doubled_or_reordered_when_leaders_die(cluster: Cluster,
 
 def test_records_wait_for_a_broker_that_comes_back(read: Read) -> None:
     with Cluster(brokers=1) as cluster, Producer(bootstrap_servers=cluster.bootstrap) as producer:
-        producer.send("t", b"before").result(20)
+        producer.send("t", b"before").result(60)
         cluster.stop(0)
         futures = [producer.send("t", b"%d" % number) for number in range(1_000)]
         time.sleep(0.5)
@@ -97,16 +97,16 @@ def test_records_expire_when_the_broker_stays_away() -> None:
             linger_ms=0,
         ) as producer,
     ):
-        producer.send("t", b"before").result(20)
+        producer.send("t", b"before").result(60)
         cluster.stop(0)
         errors: list[Exception | None] = []
         future = producer.send("t", b"v", on_delivery=lambda _, error: errors.append(error))
         with pytest.raises(RequestTimedOutError, match=r"1 records for t-0 were not delivered within"):
-            future.result(10)
+            future.result(60)
         assert [RequestTimedOutError] == [type(error) for error in errors]
         cluster.start(0)
         assert future.done()
-        assert 1 == producer.send("t", b"after").result(20).offset
+        assert 1 == producer.send("t", b"after").result(60).offset
 
 
 def test_a_record_above_the_request_size_is_refused_at_once(bootstrap: str, topic_name: TopicName) -> None:
@@ -114,7 +114,7 @@ def test_a_record_above_the_request_size_is_refused_at_once(bootstrap: str, topi
     with Producer(bootstrap_servers=bootstrap, max_request_size=10_000) as producer:
         with pytest.raises(RecordTooLargeError, match=r"`max\.request\.size`=10000"):
             producer.send(topic, b"x" * 10_000)
-        assert 0 == producer.send(topic, b"x" * 9_000).result(20).offset
+        assert 0 == producer.send(topic, b"x" * 9_000).result(60).offset
 
 
 def test_a_record_above_the_memory_is_refused_at_once(bootstrap: str, topic_name: TopicName) -> None:
@@ -154,7 +154,7 @@ def test_a_full_buffer_blocks_and_then_fails() -> None:
             bootstrap_servers=cluster.bootstrap, buffer_memory=100_000, max_block_ms=300, linger_ms=0
         ) as producer,
     ):
-        producer.send("t", b"v").result(20)
+        producer.send("t", b"v").result(60)
         cluster.pause(0)
         begun = time.monotonic()
         with pytest.raises(BufferExhaustedError, match=r"`max\.block\.ms`=300"):
@@ -197,7 +197,7 @@ def test_a_partition_that_does_not_exist_is_named_with_the_count(
 ) -> None:
     topic = topic_name("partitions")
     with Producer(bootstrap_servers=bootstrap, max_block_ms=300) as producer:
-        producer.send(topic, b"v").result(20)
+        producer.send(topic, b"v").result(60)
         with pytest.raises(
             UnknownTopicOrPartitionError, match=rf"partition 7 of topic {topic}: .*has 1 partition"
         ):
@@ -207,12 +207,12 @@ def test_a_partition_that_does_not_exist_is_named_with_the_count(
 def test_close_is_bounded_when_brokers_are_gone() -> None:
     with Cluster(brokers=1) as cluster:
         producer = Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0)
-        producer.send("t", b"v").result(20)
+        producer.send("t", b"v").result(60)
         cluster.stop(0)
         future = producer.send("t", b"w")
         begun = time.monotonic()
         producer.close(timeout_s=0.5)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30
         with pytest.raises(IllegalStateError, match="closed before the record was sent"):
             future.result(0)
 
@@ -231,7 +231,7 @@ def test_callbacks_may_send_but_not_block(bootstrap: str, topic_name: TopicName)
                 except IllegalStateError as error:
                     errors.append(error)
 
-        producer.send(topic, b"question", on_delivery=on_delivery).result(20)
+        producer.send(topic, b"question", on_delivery=on_delivery).result(60)
         producer.flush(20)
     assert 1 == answers[0].result(0).offset
     assert 2 == len(errors)

@@ -56,7 +56,7 @@ async def test_the_asyncio_producer_has_the_same_metrics(bootstrap: str, topic_n
 
 def test_metrics_can_be_read_in_any_thread_and_after_close(bootstrap: str, topic_name: TopicName) -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send(topic_name("metrics"), b"v").result(20)
+        producer.send(topic_name("metrics"), b"v").result(60)
         read: list[float] = []
         thread = threading.Thread(
             target=lambda: read.append(producer.metrics().value("producer-metrics", "record-send-total"))

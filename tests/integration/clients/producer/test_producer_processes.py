@@ -89,7 +89,7 @@ def test_a_fork_cannot_use_the_parents_producer(bootstrap: str, topic_name: Topi
         from kalda import Producer, ProducerRecord
         topic = sys.argv[2]
         producer = Producer(bootstrap_servers=sys.argv[1])
-        producer.send(topic, b"parent").result(20)
+        producer.send(topic, b"parent").result(60)
         stop = threading.Event()
         def send():
             while not stop.is_set():
@@ -115,13 +115,13 @@ def test_a_fork_cannot_use_the_parents_producer(bootstrap: str, topic_name: Topi
                         os._exit(1)
                 producer.close()
                 with Producer(bootstrap_servers=sys.argv[1]) as own:
-                    own.send(topic, b"own").result(20)
+                    own.send(topic, b"own").result(60)
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             print(os.waitstatus_to_exitcode(status))
         stop.set()
         thread.join()
-        producer.send(topic, b"parent").result(20)
+        producer.send(topic, b"parent").result(60)
         producer.close()
         """,
         bootstrap,
@@ -133,11 +133,11 @@ def test_a_fork_cannot_use_the_parents_producer(bootstrap: str, topic_name: Topi
 def test_a_producer_that_is_dropped_ends_its_thread(bootstrap: str, topic_name: TopicName) -> None:
     before = set(threading.enumerate())
     producer = Producer(bootstrap_servers=bootstrap)
-    producer.send(topic_name("dropped"), b"v").result(20)
+    producer.send(topic_name("dropped"), b"v").result(60)
     (thread,) = set(threading.enumerate()) - before
     del producer
     gc.collect()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -238,3 +238,32 @@ logging.warning("mine")
     done = run(LOGS_TO_KAFKA + body, "127.0.0.1:1", "t")
     assert (0, "") == (done.returncode, done.stderr)
     assert "RequestTimedOutError" in done.stdout
+
+
+def test_a_fork_may_leave_the_block_of_a_transaction_by_an_exit(
+    bootstrap: str, topic_name: TopicName
+) -> None:
+    """The transaction is the parent's: the child's exit does not become an error, nor ends it."""
+    topic = topic_name("fork-transaction")
+    done = run(
+        """
+        import os, sys
+        from kalda import Producer
+        with Producer(bootstrap_servers=sys.argv[1], transactional_id=sys.argv[2]) as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send(sys.argv[2], b"1")
+                child = os.fork()
+                if child == 0:
+                    sys.exit(7)
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                producer.send(sys.argv[2], b"2")
+        """,
+        bootstrap,
+        topic,
+    )
+    assert (0, "7\n", "") == (done.returncode, done.stdout, done.stderr)
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        assert [b"1", b"2"] == [record.value for record in consumer.poll(20)]

@@ -10,8 +10,8 @@ import pytest
 
 from kalda import Admin, AsyncProducer, NewTopic, Producer
 from kalda.clients.errors import RecordTooLargeError
-from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.clients.producer.producer_config import CompressionType
+from kalda.common.murmur2 import partition_for_key
 
 TopicName = Callable[[str], str]
 Read = Callable[..., list[confluent_kafka.Message]]
@@ -36,7 +36,7 @@ def test_rows_arrive_with_all_their_fields(bootstrap: str, topic_name: TopicName
         }
     )
     with Producer(bootstrap_servers=bootstrap) as producer:
-        metadata = producer.send_arrow(topic, batch).result(20)
+        metadata = producer.send_arrow(topic, batch).result(60)
     assert (topic, 3) == (metadata.topic, metadata.record_count)
     assert {0, 1, 2} == {
         each.base_offset + row for each in metadata.ranges for row in range(each.record_count)
@@ -59,7 +59,7 @@ def test_rows_go_where_single_records_go(
     keys = [b"key %d" % (number % 100) for number in range(count)]
     batch = pa.RecordBatch.from_pydict({"value": [b"%d" % number for number in range(count)], "key": keys})
     with Producer(bootstrap_servers=bootstrap, compression_type=codec) as producer:
-        assert count == sum(each.record_count for each in producer.send_arrow(topic, batch).result(20).ranges)
+        assert count == sum(each.record_count for each in producer.send_arrow(topic, batch).result(60).ranges)
     messages = read(bootstrap, topic, count, 5)
     for partition in range(5):
         expected = [number for number in range(count) if partition_for_key(keys[number], 5) == partition]
@@ -73,7 +73,7 @@ def test_explicit_partitions_and_keyless_rows(bootstrap: str, topic_name: TopicN
         {"value": [b"a", b"b", b"c"], "partition": pa.array([2, None, 1], pa.int32())}
     )
     with Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send_arrow(topic, batch).result(20)
+        producer.send_arrow(topic, batch).result(60)
     where = {each.value(): each.partition() for each in read(bootstrap, topic, 3, 3)}
     assert (2, 1) == (where[b"a"], where[b"c"])
 
@@ -139,7 +139,7 @@ def test_all_rows_are_checked_before_any_is_sent(bootstrap: str, topic_name: Top
                 producer.send_arrow(topic, pa.RecordBatch.from_pydict(columns))
         with pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
             producer.send_arrow(topic, pa.RecordBatch.from_pydict({"value": [b"v", b"x" * 1_000]}))
-        assert 0 == producer.send(topic, b"first").result(20).offset
+        assert 0 == producer.send(topic, b"first").result(60).offset
 
 
 def test_an_empty_batch_is_done_at_once(bootstrap: str, topic_name: TopicName) -> None:

@@ -57,7 +57,7 @@ def set_transaction_version(bootstrap: str, level: int) -> None:
                     FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=2)
                 ],
             )
-            controller_id = (await client.refresh_metadata(timeout_ms=10_000)).controller_id
+            controller_id = (await client.refresh_metadata(timeout_ms=60_000)).controller_id
             response = await client.send(controller_id, request, UpdateFeaturesResponse)
             assert 0 == response.error_code, response
         finally:
@@ -176,7 +176,7 @@ def test_abort_drops_what_was_not_sent(
         future = producer.send(topic, b"dropped")
         producer.abort_transaction()
         with pytest.raises(TransactionAbortedError, match="aborted before the record was sent"):
-            future.result(10)
+            future.result(60)
         with producer.transaction():
             sent = producer.send(topic, b"kept")
         assert sent.result(0).offset >= 0
@@ -238,7 +238,7 @@ def test_a_successor_fences_its_predecessor(
     ):
         zombie.init_transactions()
         zombie.begin_transaction()
-        zombie.send(topic, b"zombie").result(20)
+        zombie.send(topic, b"zombie").result(60)
         successor.init_transactions()
         with successor.transaction():
             successor.send(topic, b"successor")
@@ -262,9 +262,9 @@ def test_a_transaction_that_timed_out_cannot_be_committed(
     ) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        partition = producer.send(topic, b"late").result(20).partition
+        partition = producer.send(topic, b"late").result(60).partition
         with Producer(bootstrap_servers=cluster.bootstrap) as other:
-            other.send(topic, b"behind it", partition=partition).result(20)
+            other.send(topic, b"behind it", partition=partition).result(60)
         wait_until(lambda: ["behind it"] == committed(cluster, topic), "the transaction is aborted")
         with pytest.raises((FatalTransactionError, TransactionAbortableError)):
             producer.commit_transaction()

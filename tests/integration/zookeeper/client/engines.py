@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from kalda.etcd.client import EtcdClient
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
@@ -15,6 +16,7 @@ from kalda.zookeeper.port import SessionState, ZooKeeperClient
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
+from tests.integration.etcd_servers import EtcdCluster
 from tests.integration.real_zookeeper import RealZooKeeper
 from tests.integration.zookeeper_client import zookeeper_client
 
@@ -99,6 +101,42 @@ class EnsembleEngine:
             await zookeeper.close()
 
 
+class EtcdEngine:
+    """A client of etcd; every test has a prefix of its own."""
+
+    def __init__(self, hosts: str) -> None:
+        self.hosts = hosts
+        self.prefix = f"/test-{uuid.uuid4().hex}/below"
+        self._sessions: list[EtcdClient] = []
+
+    async def connect(self, **options: Any) -> EtcdClient:
+        settings = {"session_timeout_ms": SESSION_TIMEOUT_MS, "connection_timeout_ms": 30_000, **options}
+        client = await EtcdClient.connect(self.hosts + self.prefix, **settings)
+        self._sessions.append(client)
+        return client
+
+    async def expire(self, zookeeper: ZooKeeperClient) -> None:
+        assert isinstance(zookeeper, EtcdClient)
+        opened = asyncio.Event()
+        states = states_of(zookeeper)
+
+        def on_state(state: SessionState) -> None:
+            if state is SessionState.CONNECTED and SessionState.EXPIRED in states:
+                opened.set()
+
+        zookeeper.add_state_listener(on_state)
+        key = zookeeper.session_key
+        assert key is not None
+        await zookeeper.end_session(key)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await opened.wait()
+
+    async def close(self) -> None:
+        """Close the sessions."""
+        for client in self._sessions:
+            await client.close()
+
+
 def states_of(zookeeper: ZooKeeperClient) -> list[SessionState]:
     """Collect the states of a session from now on."""
     states: list[SessionState] = []
@@ -142,10 +180,15 @@ async def listening(server: EmbeddedServer) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def engine_of(
-    kind: str, directory: Path, real: Callable[[], RealZooKeeper]
-) -> AsyncIterator[EmbeddedEngine | EnsembleEngine]:
+    kind: str, directory: Path, real: Callable[[], RealZooKeeper], etcd: Callable[[], EtcdCluster]
+) -> AsyncIterator[EmbeddedEngine | EnsembleEngine | EtcdEngine]:
     """Make the engine that a test asks for by name."""
     async with contextlib.AsyncExitStack() as stack:
+        if kind == "etcd":
+            client = EtcdEngine(etcd().hosts)
+            stack.push_async_callback(client.close)
+            yield client
+            return
         if kind == "real":
             hosts = real().hosts
         else:

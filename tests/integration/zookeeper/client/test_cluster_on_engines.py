@@ -21,10 +21,10 @@ from kalda.common.types import TopicPartition
 from kalda.runtime.system.clock import SystemClock
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError
 from kalda.zookeeper.port import Create
-from tests.integration.zookeeper.client.engines import EmbeddedEngine, EnsembleEngine, eventually
+from tests.integration.zookeeper.client.engines import EmbeddedEngine, EnsembleEngine, EtcdEngine, eventually
 from tests.runtimes import seeded
 
-Engine = EmbeddedEngine | EnsembleEngine
+Engine = EmbeddedEngine | EnsembleEngine | EtcdEngine
 
 CLOCK = SystemClock()
 

@@ -126,6 +126,27 @@ async def test_calls_fail_where_the_connection_stays_away(
     assert await session.exists("/a") is None
 
 
+async def test_a_read_under_way_when_the_connection_breaks_is_sent_again(
+    ensemble_engine: EnsembleEngine, link: FaultyLink
+) -> None:
+    """A read has no effect, so that its outcome is not in doubt; a broker that starts must not end by it."""
+    session = await ensemble_engine.connect(through=link.hosts)
+    await session.create("/a", b"1")
+    link.silence()
+    data = asyncio.create_task(session.get("/a"))
+    absent = asyncio.create_task(session.exists("/b"))
+    names = asyncio.create_task(session.children("/"))
+    many = asyncio.create_task(session.get_many(["/a", "/b"]))
+    await asyncio.sleep(0.05)
+    link.refuse()
+    await eventually(lambda: session.state is SessionState.SUSPENDED)
+    link.mend()
+    assert b"1" == (await data)[0]
+    assert await absent is None
+    assert "a" in await names
+    assert [b"1", None] == [each and each[0] for each in await many]
+
+
 async def test_operation_under_way_when_the_connection_breaks_may_have_been_done(
     ensemble_engine: EnsembleEngine, link: FaultyLink
 ) -> None:
@@ -254,9 +275,8 @@ async def test_answer_that_makes_no_sense_costs_the_connection_not_the_session(
     before = session.session_id
     states = states_of(session)
     link.inject(b"\x00\x00\x00\x10" + b"\x7f" * 16)
-    with pytest.raises(ZooKeeperError):
-        await session.get("/")
-    await eventually(lambda: states[-1:] == [SessionState.CONNECTED])
+    assert await session.get("/"), "the read is sent again"
+    await eventually(lambda: states[-2:] == [SessionState.SUSPENDED, SessionState.CONNECTED])
     assert before == session.session_id
     assert await session.exists("/") is not None
 

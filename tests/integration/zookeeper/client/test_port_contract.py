@@ -25,9 +25,15 @@ from kalda.zookeeper.port import (
     Stat,
     WatchEvent,
 )
-from tests.integration.zookeeper.client.engines import EmbeddedEngine, EnsembleEngine, eventually, states_of
+from tests.integration.zookeeper.client.engines import (
+    EmbeddedEngine,
+    EnsembleEngine,
+    EtcdEngine,
+    eventually,
+    states_of,
+)
 
-Engine = EmbeddedEngine | EnsembleEngine
+Engine = EmbeddedEngine | EnsembleEngine | EtcdEngine
 
 
 async def test_znodes_are_created_read_changed_and_deleted(engine: Engine) -> None:
@@ -114,7 +120,10 @@ async def test_root_is_there_and_stays(engine: Engine) -> None:
 
 async def test_get_many_keeps_the_order_and_marks_what_is_missing(engine: Engine) -> None:
     session = await engine.connect()
-    await session.multi([Create(f"/n{i}", str(i).encode()) for i in range(0, 500, 2)])
+    creations = [Create(f"/n{i}", str(i).encode()) for i in range(0, 500, 2)]
+    size = session.operations_max
+    for start in range(0, len(creations), size):
+        await session.multi(creations[start : start + size])
     found = await session.get_many([f"/n{i}" for i in range(500)])
     assert [i if i % 2 == 0 else None for i in range(500)] == [
         None if entry is None else int(entry[0]) for entry in found

@@ -41,7 +41,7 @@ class Secured:
         return read_client_security(values.get, restricts_access=acl)
 
     async def connect(
-        self, security: ClientSecurity, *, hosts: str | None = None, wait_ms: int = 10_000
+        self, security: ClientSecurity, *, hosts: str | None = None, wait_ms: int = 30_000
     ) -> EnsembleClient:
         return await EnsembleClient.connect(
             hosts or (self.plain if security.tls is None else self.secure),

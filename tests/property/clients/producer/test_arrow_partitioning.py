@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.clients.producer.arrow_partitioning import UNASSIGNED, murmur2_of, partitions_of
-from kalda.clients.producer.murmur2 import murmur2, partition_for_key
+from kalda.common.murmur2 import murmur2, partition_for_key
 
 Keys = st.lists(st.none() | st.binary(max_size=40), max_size=30)
 

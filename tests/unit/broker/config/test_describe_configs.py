@@ -57,7 +57,7 @@ def test_only_existing_names_are_selected_and_an_empty_list_selects_all() -> Non
 
     assert ["num.partitions"] == [e.name for e in describe_broker(config, ["num.partitions", "no.such"])]
     assert len(describe_broker(config)) == len(describe_broker(config, []))
-    assert 36 == len(describe_topic(config, {}))
+    assert 41 == len(describe_topic(config, {}))
 
 
 def test_internal_settings_are_listed_only_where_set() -> None:

@@ -9,11 +9,23 @@ from kalda.security.zookeeper.client_security import SETTINGS as CLIENT_SETTINGS
 from kalda.security.zookeeper.login_file import LOGIN_FILE
 from kalda.settings import BrokerConfig
 from kalda.settings.definitions import GROUP_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.settings.definitions.etcd import CoordinationConfig
 from kalda.settings.definitions.passwords import PasswordEncoderConfig
 from kalda.settings.definitions.sasl import SaslConfig
 from kalda.settings.definitions.tls import TlsConfig
 
 SOURCE = Path(kalda.__file__).parent
+
+
+SHARE_SETTINGS = (
+    "assignment.interval.ms",
+    "delivery.count.limit",
+    "heartbeat.interval.ms",
+    "partition.max.record.locks",
+    "record.lock.duration.ms",
+    "session.timeout.ms",
+)
+"""The settings of share groups that have bounds."""
 
 
 def has_effect(key: ConfigKey) -> bool:
@@ -48,6 +60,9 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         *(f"group.consumer.{bound}.assignment.interval.ms" for bound in ("min", "max")),
         *(f"group.consumer.{bound}.heartbeat.interval.ms" for bound in ("min", "max")),
         *(f"group.consumer.{bound}.session.timeout.ms" for bound in ("min", "max")),
+        # There is one assignor.
+        "group.share.assignors",
+        *(f"group.share.{bound}.{name}" for bound in ("min", "max") for name in SHARE_SETTINGS),
         # Read by `BrokerConfig.controller_eligible`.
         "kalda.controller.eligible",
         "listener.security.protocol.map",
@@ -60,6 +75,8 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         "metrics.host",
         # Read by `StoredPasswords`.
         *(key.name for key in PasswordEncoderConfig.definitions().values()),
+        # Read by `read_etcd_security`, by name.
+        *(key.name for key in CoordinationConfig.definitions().values() if key.name.startswith("etcd.")),
         # Read for each listener, by name.
         *(key.name for key in TlsConfig.definitions().values()),
         *(CLIENT_SETTINGS - {LOGIN_FILE}),

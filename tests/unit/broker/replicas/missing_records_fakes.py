@@ -11,7 +11,9 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint
 from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     PartitionData,
@@ -67,6 +69,17 @@ class Peer:
         self.change: Answer = lambda _, data: data
         """What is done to an answer before it is sent; gets the offset, too."""
         self.asked: list[int] = []
+        self.epochs: list[tuple[int, int]] = []
+        """The leader's epoch and the last fetched one of each request."""
+
+    def diverging(self, wanted: FetchPartition) -> PartitionData | None:
+        """Answer as a broker whose log does not continue the records before what is wanted."""
+        if wanted.last_fetched_epoch < 0:
+            return None
+        epoch, end = self.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
+            return None
+        return PartitionData(diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end), records=b"")
 
     def read(self, offset: int, max_bytes: int) -> PartitionData:
         """Answer as a broker answers replica id -2."""
@@ -101,7 +114,9 @@ class Connection:
             raise ConnectionError("the replica went away")
         [topic] = request.topics
         [wanted] = topic.partitions
-        data = self._peer.change(wanted.fetch_offset, self._peer.read(wanted.fetch_offset, self._fetch_bytes))
+        self._peer.epochs.append((wanted.current_leader_epoch, wanted.last_fetched_epoch))
+        data = self._peer.diverging(wanted) or self._peer.read(wanted.fetch_offset, self._fetch_bytes)
+        data = self._peer.change(wanted.fetch_offset, data)
         return FetchResponse(responses=[FetchableTopicResponse(topic=topic.topic, partitions=[data])])
 
     async def request_raw(

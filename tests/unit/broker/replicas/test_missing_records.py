@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from kalda.broker.replicas.in_sync import FollowerState
 from kalda.broker.replicas.missing_search import DISK_PAUSE_SECONDS, LATE_PAUSE_SECONDS, PAUSE_SECONDS
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.fetch import PartitionData
@@ -17,6 +18,7 @@ from kalda.storage.log_config import CleanupPolicy
 from kalda.storage.missing_offsets import OffsetRange
 from tests.unit.broker.replicas.missing_records_fakes import (
     ALL,
+    HERE,
     RECORDS,
     SMALL,
     Damaged,
@@ -25,7 +27,7 @@ from tests.unit.broker.replicas.missing_records_fakes import (
     whole,
 )
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
-from tests.unit.storage.log_fixtures import QueueExecutor, batch
+from tests.unit.storage.log_fixtures import Broker, QueueExecutor, append, batch
 
 
 def without(*gone: int) -> list[tuple[int, bytes]]:
@@ -43,6 +45,70 @@ async def test_a_gap_is_filled_from_the_leader() -> None:
     assert here.settled == [here.partition]
     assert [2] == here.dialled
     assert all(each.is_closed for each in here.connections)
+
+
+def diverged(first: int) -> Broker:
+    """Return a replica whose records from `first` on are those of a later leader."""
+    broker = whole(first)
+    for number in range(first, RECORDS):
+        append(broker.log, b"later %d" % number, leader_epoch=1)
+    return broker
+
+
+@pytest.mark.parametrize("first", [1, 4])
+async def test_a_follower_truncates_where_its_leader_has_other_records_before_the_gap(first: int) -> None:
+    """A power failure brought back what it had replaced; filling the gap would hide the difference."""
+    here = Damaged(damaged(15), diverged(first), whole())
+    here.partition.leader_epoch = 7
+    assert here.follow()
+    assert await here.search() is None
+    assert first == here.log.log_end_offset
+    assert ALL[:first] == here.records()
+    assert not here.log.missing.ranges
+    assert here.settled == [here.partition]
+    assert [(7, 0)] == here.peers[2].epochs
+    assert [2] == here.dialled
+
+
+async def test_records_after_the_gap_do_not_hide_that_the_log_diverges_before_it() -> None:
+    """The end of the log has the leader's epoch, so that a fetch there would find nothing wrong."""
+    here = Damaged(damaged(5), diverged(3))
+    here.log.leader_epochs.insert(1, 10)
+    here.follow()
+    assert await here.search() is None
+    assert 3 == here.log.log_end_offset
+    assert ALL[:3] == here.records()
+
+
+async def test_a_replica_that_does_not_lead_decides_nothing_about_records_before_the_gap() -> None:
+    here = Damaged(damaged(5), whole(), diverged(3))
+    here.peers[2].is_alive = False
+    here.follow()
+    assert PAUSE_SECONDS == await here.search()
+    assert RECORDS == here.log.log_end_offset
+    assert {(-1, -1)} == set(here.peers[3].epochs)
+
+
+async def test_a_leader_does_not_truncate_for_a_replica_with_other_records() -> None:
+    here = Damaged(damaged(5), diverged(3))
+    here.lead()
+    await here.search()
+    assert RECORDS == here.log.log_end_offset
+    assert {(-1, -1)} == set(here.peers[2].epochs)
+
+
+async def test_an_answer_of_a_leader_that_has_been_replaced_truncates_nothing() -> None:
+    here = Damaged(damaged(5), diverged(3))
+
+    def replaced(offset: int, data: PartitionData) -> PartitionData:
+        here.partition.leader_epoch += 1
+        return data
+
+    here.peers[2].change = replaced
+    here.follow()
+    assert PAUSE_SECONDS == await here.search()
+    assert RECORDS == here.log.log_end_offset
+    assert ((5, 10),) == here.log.missing.ranges
 
 
 async def test_a_leader_reads_again_without_being_followed() -> None:
@@ -351,6 +417,65 @@ async def test_a_follower_cuts_a_gap_with_nothing_committed_behind_it() -> None:
     assert 17 == here.log.log_end_offset
     assert ALL[:17] == here.records()
     assert here.settled == [here.partition]
+
+
+def leading(broker: Broker, *peers: Broker, committed: int) -> Damaged:
+    """Return a leader alone in the ISR, whose followers have not fetched yet."""
+    here = Damaged(broker, *peers)
+    here.log.high_watermark = committed
+    for peer in here.peers.values():
+        peer.log.high_watermark = committed
+    here.partition.leader_epoch = here.partition.leader_epoch_start_offset = 0
+    here.partition.isr = here.partition.maximal_isr = (HERE,)
+    here.partition.followers = {number: FollowerState() for number in here.peers}
+    here.lead()
+    return here
+
+
+async def test_a_leader_cuts_an_end_that_nobody_has_and_that_is_not_committed() -> None:
+    """No follower could reach the log end, so none could join the ISR."""
+    here = leading(damaged(15), whole(15), whole(12), committed=12)
+    here.partition.leader_epoch_start_offset = RECORDS
+    here.partition.followers[2].log_end_offset = 15
+    here.partition.followers[3].log_end_offset = 12
+    assert PAUSE_SECONDS == await here.search()
+    assert RECORDS == here.log.log_end_offset, "a replica may still have the records"
+    assert await here.search(30) is None
+    assert 15 == here.log.log_end_offset == here.partition.leader_epoch_start_offset
+    assert ALL[:15] == here.records()
+    assert not here.log.missing.ranges
+    assert 15 == append(here.log, b"next")
+
+
+@pytest.mark.parametrize("end", [-1, 16, RECORDS])
+async def test_a_leader_keeps_an_end_that_a_follower_may_have(end: int) -> None:
+    here = leading(damaged(15), whole(15), whole(12), committed=12)
+    here.partition.followers[2].log_end_offset = end
+    here.partition.followers[3].log_end_offset = 12
+    await here.search()
+    assert LATE_PAUSE_SECONDS == await here.search(30)
+    assert RECORDS == here.log.log_end_offset
+    here.partition.followers[2].log_end_offset = 15
+    assert await here.search(LATE_PAUSE_SECONDS) is None
+    assert 15 == here.log.log_end_offset
+
+
+async def test_a_leader_keeps_an_end_of_which_something_was_committed() -> None:
+    here = leading(damaged(15), whole(15), committed=16)
+    here.peers[2].log.high_watermark = 15
+    here.partition.followers[2].log_end_offset = 15
+    await here.search()
+    await here.search(30)
+    assert RECORDS == here.log.log_end_offset
+    assert here.log.missing.is_given_up
+
+
+async def test_a_gap_before_the_end_is_not_cut() -> None:
+    here = leading(damaged(10), whole(10), committed=10)
+    here.partition.followers[2].log_end_offset = 10
+    await here.search()
+    await here.search(30)
+    assert RECORDS == here.log.log_end_offset
 
 
 @pytest.mark.parametrize("moment", ["while a replica answers", "while the records are synced"])

@@ -272,11 +272,15 @@ def test_high_watermark_and_open_transaction_are_kept() -> None:
         batch(b"3", producer_id=6, epoch=0, sequence=0, transactional=True), leader_epoch=0
     )
     append(broker.log, b"4")
-    guard = broker.log.producer_state
+    state = broker.log.producer_state
+    guard = state.begin_verification(7)
     broker.alter(B)
     broker.advance()
     assert (5, 3) == (broker.log.high_watermark, broker.log.last_stable_offset)
-    assert guard is broker.log.producer_state
+    assert state is broker.log.producer_state
+    assert state.is_being_verified(7, guard), "a move voids no guard, and the guard is that of the new log"
+    broker.log.append_as_leader(marker(ControlRecordType.ABORT, 7), 0, origin=AppendOrigin.COORDINATOR)
+    assert not state.is_being_verified(7, guard)
     found = broker.log.read(0, 10_000, FetchIsolation.TXN_COMMITTED)
     aborted = found.aborted_transactions or []
     assert [(5, 1)] == [(each.producer_id, each.first_offset) for each in aborted]

@@ -7,15 +7,17 @@ from typing import Any, cast
 import pytest
 
 from kalda.broker.requests.api import Pending
-from kalda.broker.requests.handlers.produce import handle_produce
+from kalda.broker.requests.handlers.produce import PARTITIONS_AT_ONCE, handle_produce
+from kalda.broker.requests.request_slices import value_of
 from kalda.broker.transactions.marker_appends import Codes, Marker
-from kalda.broker.transactions.produce_gate import ProduceGate
+from kalda.broker.transactions.produce_gate import Admission, ProduceGate
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol import codec
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership
+from kalda.storage.log_config import CleanupPolicy
+from tests.unit.broker.data_path_fakes import TOPIC, DataPath, HeldConversions, batch, leadership
 
 PARTITION = TopicPartition(TOPIC, 0)
 NONE = ErrorCode.NONE
@@ -61,11 +63,17 @@ class Broker(DataPath):
         self.host(leadership(), leadership(1))
 
     def send(
-        self, sequence: int, *, epoch: int = 0, version: int = 11, partitions: tuple[int, ...] = (0,)
+        self,
+        sequence: int,
+        *,
+        epoch: int = 0,
+        version: int = 11,
+        partitions: tuple[int, ...] = (0,),
+        value: bytes = b"a",
     ) -> Any:
         """Send one transactional batch to each partition; return what the handler returned."""
         records = batch(
-            b"a", producer_id=9, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
+            value, producer_id=9, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
         )
         request = ProduceRequest(
             transactional_id="t",
@@ -88,10 +96,12 @@ class Broker(DataPath):
         response = self.produce_response(reply, version)
         return [each.error_code for each in response.responses[0].partition_responses]
 
-    def mark(self, *, commit: bool = True, epoch: int = 0) -> ErrorCode:
+    def mark(
+        self, *, commit: bool = True, epoch: int = 0, partition: TopicPartition = PARTITION
+    ) -> ErrorCode:
         found: list[list[Codes]] = []
-        self.marker_appends().write([Marker(9, epoch, commit, 0, (PARTITION,))], found.append)
-        return found[0][0][PARTITION]
+        self.marker_appends().write([Marker(9, epoch, commit, 0, (partition,))], found.append)
+        return found[0][0][partition]
 
 
 @pytest.fixture
@@ -196,6 +206,166 @@ def test_leadership_that_is_lost_meanwhile_is_told(broker: Broker) -> None:
     broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
     broker.verification.answer(0)
     assert [ErrorCode.NOT_LEADER_OR_FOLLOWER] == broker.codes(reply)
+
+
+def test_a_partition_that_is_led_only_since_the_request_came_is_refused(broker: Broker) -> None:
+    """Its transaction was not asked about: no marker would end the transaction there."""
+    broker.host(leadership(1, leader=2, leader_epoch=4, replicas=(1, 2)))
+    reply = broker.send(0, partitions=(0, 1), version=12)
+    broker.host(leadership(1, leader_epoch=5))
+    broker.verification.answer(0)
+    assert [NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER] == broker.codes(reply, 12)
+    assert 0 == broker.partition(1).log.log_end_offset
+    retried = broker.send(0, partitions=(1,), version=12)
+    assert (TopicPartition(TOPIC, 1),) == broker.verification.asked[1][2]
+    broker.verification.answer(1)
+    assert [NONE] == broker.codes(retried, 12)
+
+
+def test_a_partition_that_is_hosted_only_since_the_request_came_is_refused(broker: Broker) -> None:
+    reply = broker.send(0, partitions=(0, 2), version=12)
+    broker.host(leadership(2))
+    broker.verification.answer(0)
+    assert [NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER] == broker.codes(reply, 12)
+    assert 0 == broker.partition(2).log.log_end_offset
+
+
+def test_a_partition_that_is_led_only_since_the_request_came_takes_batches_without_verification(
+    broker: Broker,
+) -> None:
+    first = broker.send(0)
+    broker.is_verifying = False
+    broker.host(leadership(1, leader=2, leader_epoch=4, replicas=(1, 2)))
+    behind = broker.send(0, partitions=(1,))
+    broker.host(leadership(1, leader_epoch=5))
+    broker.verification.answer(0)
+    assert [[NONE], [NONE]] == [broker.codes(first), broker.codes(behind)]
+
+
+def test_a_batch_of_an_open_transaction_that_ends_while_the_batch_stands_in_line_is_refused(
+    broker: Broker,
+) -> None:
+    """The producer gave up waiting and ended the transaction with the same epoch, as versions below 12 do."""
+    broker.send(0)
+    broker.verification.answer(0)
+    first = broker.send(0, partitions=(1,))
+    behind = broker.send(1)
+    assert NONE is broker.mark(commit=False)
+    broker.verification.answer(1, ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert [ErrorCode.NOT_ENOUGH_REPLICAS] == broker.codes(first)
+    assert [ErrorCode.INVALID_TXN_STATE] == broker.codes(behind)
+    assert 2 == broker.partition().log.log_end_offset
+    assert 0 == broker.gate.waiting_count
+
+
+MANY = tuple(range(2 * PARTITIONS_AT_ONCE))
+LAST = TopicPartition(TOPIC, MANY[-1])
+
+
+def marked_last(broker: Broker) -> Any:
+    """Send a request that is appended in steps; write a marker to its last partition before the last step."""
+    reply = broker.send(0, partitions=MANY)
+    for each in range(len(broker.verification.answers)):
+        broker.verification.answer(each)
+    assert not reply.is_done
+    assert NONE is broker.mark(commit=False, partition=LAST)
+    return reply
+
+
+async def test_a_marker_that_is_written_between_the_steps_of_an_append_voids_the_verification(
+    broker: Broker,
+) -> None:
+    """A record behind the marker would be in a transaction that nobody ends."""
+    broker.host(*map(leadership, MANY))
+    reply = marked_last(broker)
+    await value_of(reply)
+    codes = broker.codes(reply)
+    assert [NONE] * len(MANY[:-1]) == codes[:-1]
+    assert ErrorCode.INVALID_TXN_STATE == codes[-1]
+    assert 1 == broker.partition(MANY[-1]).log.log_end_offset
+    assert not broker.partition(MANY[-1]).log.producer_state.is_in_transaction(9, 0)
+    assert 0 == broker.gate.waiting_count
+
+
+async def test_a_marker_that_is_written_between_the_steps_of_an_append_ends_an_open_transaction(
+    broker: Broker,
+) -> None:
+    """The log had the transaction open when the request arrived, so the coordinator is not asked."""
+    broker.host(*map(leadership, MANY))
+    first = broker.send(0, partitions=MANY)
+    broker.verification.answer(0)
+    await value_of(first)
+    reply = broker.send(1, partitions=MANY)
+    assert NONE is broker.mark(commit=False, partition=LAST)
+    await value_of(reply)
+    codes = broker.codes(reply)
+    assert [NONE] * len(MANY[:-1]) == codes[:-1]
+    assert ErrorCode.INVALID_TXN_STATE == codes[-1]
+    assert 1 == len(broker.verification.asked)
+
+
+async def test_nothing_overtakes_a_request_that_is_appended_in_steps(broker: Broker) -> None:
+    broker.host(*map(leadership, MANY))
+    first, second = broker.send(0, partitions=MANY), broker.send(1, partitions=MANY[-1:])
+    broker.verification.answer(1)
+    broker.verification.answer(0)
+    assert not first.is_done
+    await value_of(first)
+    await value_of(second)
+    assert [NONE] * len(MANY) == broker.codes(first)
+    assert [NONE] == broker.codes(second)
+    assert 0 == broker.gate.waiting_count
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_marker_that_is_written_while_a_batch_is_opened_voids_the_verification(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    """A batch that takes long is appended when the background has opened it."""
+    broker.configure(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    conversions = HeldConversions()
+    if is_open:
+        opened = broker.send(0)
+        broker.verification.answer(0)
+        assert [NONE] == broker.codes(opened)
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
+    reply = broker.send(int(is_open), value=bytes(500_000))
+    if not is_open:
+        broker.verification.answer(0)
+    assert not reply.is_done
+    assert NONE is broker.mark(commit=False)
+    conversions.run()
+    assert [ErrorCode.INVALID_TXN_STATE] == broker.codes(reply)
+    assert not broker.partition().log.producer_state.is_in_transaction(9, 0)
+    assert 0 == broker.gate.waiting_count
+
+
+@pytest.mark.parametrize("is_heavy", [False, True])
+def test_a_fault_in_an_append_leaves_nothing_waiting(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, is_heavy: bool
+) -> None:
+    """Its request would wait for ever, and with it all that the producer sends later."""
+    broker.configure(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    conversions = HeldConversions()
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
+    first = broker.send(0, value=bytes(500_000) if is_heavy else b"a")
+    second = broker.send(0, partitions=(1,))
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    if is_heavy:
+        broker.verification.answer(0)
+    with monkeypatch.context() as context:
+        context.setattr(Admission, "refusal", fail)
+        if is_heavy:
+            conversions.run()
+        else:
+            broker.verification.answer(0)
+    assert isinstance(first.error, ZeroDivisionError)
+    broker.verification.answer(1)
+    assert [NONE] == broker.codes(second)
+    assert 0 == broker.gate.waiting_count
 
 
 def test_offsets_are_verified_like_batches(broker: Broker) -> None:

@@ -72,7 +72,7 @@ async def subscribed(
 
 
 async def question(group: Coordinator) -> tuple[set[TopicPartition], Any]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await group.questions.get()
 
 

@@ -82,6 +82,7 @@ class Fetching:
         partitions: tuple[TopicPartition, ...] = (A0,),
         isolation: str = "read_uncommitted",
         fetch_max: int | None = None,
+        shares_loop: bool = False,
     ) -> None:
         config = ConsumerConfig.from_options(
             {
@@ -103,6 +104,7 @@ class Fetching:
         self.buffer = FetchBuffer(self.subscription)
         self.errors: list[ClientError] = []
         self.ready_count = 0
+        self.sent_when_ready = 0
         client: Any = self.network
         self.fetcher = Fetcher(
             config,
@@ -111,10 +113,12 @@ class Fetching:
             self.buffer,
             on_ready=self._ready,
             on_error=self.errors.append,
+            shares_loop=shares_loop,
         )
 
     def _ready(self) -> None:
         self.ready_count += 1
+        self.sent_when_ready = len(self.network.sent)
 
     async def look(self) -> None:
         """Let the fetcher look for what to send, and its connections come up."""
@@ -176,6 +180,26 @@ def test_a_response_is_followed_by_the_next_fetch_from_where_it_ended() -> None:
         assert 1 == it.ready_count, "nothing new has come"
 
     fetching(scenario)
+
+
+def test_a_task_on_the_same_loop_gets_few_records_before_the_next_fetch_is_sent() -> None:
+    async def scenario(it: Fetching) -> None:
+        it.network.answer(response(data(records=records(0, 3))))
+        assert (1, 1) == (it.ready_count, len(it.network.sent))
+        await asyncio.sleep(0)
+        assert [3] == it.offsets()
+        assert [0, 1, 2] == it.take()
+
+    fetching(scenario, lambda: Fetching(shares_loop=True))
+
+
+def test_the_next_fetch_is_under_way_before_a_task_on_the_same_loop_gets_many_records() -> None:
+    async def scenario(it: Fetching) -> None:
+        it.network.answer(response(data(records=records(0, 3_000))))
+        assert (1, 2) == (it.ready_count, it.sent_when_ready)
+        assert [3_000] == it.offsets()
+
+    fetching(scenario, lambda: Fetching(shares_loop=True))
 
 
 def test_a_full_fetch_that_is_refused_again_and_again_is_repeated_after_the_back_off() -> None:

@@ -140,7 +140,7 @@ def test_shut_ends_the_iteration_and_frees_a_waiting_thread() -> None:
     stream.put(chunk(0, 1))
 
     stream.shut()
-    waiting.join(10)
+    waiting.join(60)
 
     assert not waiting.is_alive()
     assert [] == list(stream)

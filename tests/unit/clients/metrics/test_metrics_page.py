@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 from kalda.clients.metrics.client_info import add_client_info
-from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics, FetchMetrics, PollMetrics
+from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics, FetchMetrics, PollMetrics, PollTimes
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.metrics.registry import ClientMetrics, MetricKind
+from kalda.clients.metrics.share_metrics import GROUP, ShareCoordinatorMetrics, ShareFetchMetrics
 from kalda.common.types import TopicPartition
 
 PAGE = Path(__file__).parents[4] / "docs/reference/client-metrics.md"
@@ -30,6 +31,9 @@ def every_metric() -> ClientMetrics:
     fetches.topic_fetched("t", 1, 1)
     fetches.read_replica(TopicPartition("t", 0), -1)
     CoordinatorMetrics(metrics, lambda: 0)
+    PollTimes(metrics, GROUP)
+    ShareFetchMetrics(metrics)
+    ShareCoordinatorMetrics(metrics)
     return metrics
 
 

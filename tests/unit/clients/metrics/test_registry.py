@@ -10,6 +10,7 @@ from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_threa
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.metrics.registry import ClientMetrics, MetricKind
 from kalda.common.types import TopicPartition
+from kalda.records.batch import HEADER_SIZE
 from kalda.runtime.clock import ManualClock
 
 ME = (("client-id", "c1"),)
@@ -42,6 +43,21 @@ def test_totals_differ_from_gauges() -> None:
     assert {"x-rate": MetricKind.GAUGE, "x-total": MetricKind.SUM} == kinds
 
 
+def test_the_size_of_a_record_does_not_include_its_batch_s_header() -> None:
+    metrics, _ = registry()
+    producer = ProducerMetrics(metrics)
+    for record_count in (1, 20):
+        size = HEADER_SIZE + 1007 * record_count
+        producer.batch_sent(
+            "t", record_count=record_count, batch_bytes=size, uncompressed_bytes=size, queue_time_s=0.01
+        )
+
+    values = metrics.values()
+
+    assert 1007 == values.value("producer-metrics", "record-size-avg")
+    assert 1007 == values.value("producer-metrics", "record-size-max")
+
+
 def test_what_a_producer_did() -> None:
     metrics, clock = registry()
     producer = ProducerMetrics(metrics)
@@ -68,7 +84,7 @@ def test_what_a_producer_did() -> None:
         "records-per-request-avg": 10.0,
         "batch-size-avg": 600.0,
         "batch-size-max": 600.0,
-        "record-size-max": 120.0,
+        "record-size-max": (1200 - HEADER_SIZE) / 10,
         "compression-rate-avg": 0.5,
         "record-queue-time-avg": 10.0,
         "request-latency-avg": 20.0,
@@ -144,10 +160,10 @@ def test_how_often_an_application_polls() -> None:
     metrics, clock = registry()
     polls = PollMetrics(metrics)
     before = metrics.values().value("consumer-metrics", "last-poll-seconds-ago")
-    with polls.polling():
+    with polls:
         clock.advance(1)
     clock.advance(3)
-    with polls.polling():
+    with polls:
         clock.advance(1.5)
     with polls.timing("commit-sync"):
         clock.advance(0.5)

@@ -91,10 +91,10 @@ def test_an_exception_of_a_callback_does_not_stop_the_others(caplog: pytest.LogC
 def test_a_thread_that_waits_is_woken() -> None:
     result = BatchResult("t", 0)
     offsets: list[int] = []
-    thread = threading.Thread(target=lambda: offsets.append(future_at(result, 2).result(10).offset))
+    thread = threading.Thread(target=lambda: offsets.append(future_at(result, 2).result(60).offset))
     thread.start()
     result.complete(40)
-    thread.join(10)
+    thread.join(60)
     assert [42] == offsets
 
 
@@ -148,11 +148,11 @@ def test_a_split_moves_all_who_wait_to_the_part_with_their_record() -> None:
 def test_a_thread_waits_across_a_split() -> None:
     whole, part = BatchResult("t", 0), BatchResult("t", 0)
     offsets: list[int] = []
-    thread = threading.Thread(target=lambda: offsets.append(future_at(whole, 1).result(10).offset))
+    thread = threading.Thread(target=lambda: offsets.append(future_at(whole, 1).result(60).offset))
     thread.start()
     whole.split([0], [part])
     part.complete(1)
-    thread.join(10)
+    thread.join(60)
     assert [2] == offsets
 
 

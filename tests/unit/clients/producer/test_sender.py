@@ -73,6 +73,44 @@ async def test_a_batch_is_sent_and_completed() -> None:
     await it.sender.close(IllegalStateError("closed"))
 
 
+async def test_a_batch_that_begins_while_nothing_is_in_flight_is_sent_at_once() -> None:
+    """What a user of asyncio waits for has no turn of the loop before it."""
+    it = Sending()
+    await settle()
+    first = send(it.records, b"1", now=it.clock.monotonic())
+    it.sender.batch_begun()
+    assert 1 == len(it.network.sent)
+    second = send(it.records, b"2", now=it.clock.monotonic())
+    it.sender.batch_begun()
+    assert 1 == len(it.network.sent), "the sender takes all that the loop's next turn finds"
+    await settle()
+    assert 2 == len(it.network.sent)
+    it.answer(base_offset=7)
+    it.answer(base_offset=8)
+    assert [7, 8] == [future.result(0).offset for future in (first, second)]
+    await it.sender.close(IllegalStateError("closed"))
+
+
+async def test_a_batch_that_begins_in_a_callback_of_another_is_sent_later() -> None:
+    """The response that completes the other batch may complete more."""
+    it = Sending()
+    future = await it.send(b"1")
+    sent: list[int] = []
+
+    def begin(_: RecordFuture) -> None:
+        send(it.records, b"2", now=it.clock.monotonic())
+        it.sender.batch_begun()
+        sent.append(len(it.network.sent))
+
+    future.add_done_callback(begin)
+    it.answer()
+    await settle()
+    assert [1] == sent
+    assert 2 == len(it.network.sent)
+    it.answer()
+    await it.sender.close(IllegalStateError("closed"))
+
+
 async def test_no_more_requests_are_in_flight_than_allowed() -> None:
     it = Sending(max_in_flight=2)
     futures = [await it.send(b"x" * 190) for _ in range(3)]

@@ -10,7 +10,7 @@ from kalda.spark.source.group_offsets import Committed
 from tests.unit.spark.source.cluster_fakes import FakeGroup
 
 T0 = TopicPartition("t", 0)
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0
 
 
 def test_the_offer_is_committed_in_the_background() -> None:

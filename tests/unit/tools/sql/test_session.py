@@ -10,9 +10,9 @@ import pytest
 
 from kalda.command.errors import ToolError
 from kalda.common.types import TopicPartition
-from kalda.tools.sql.columns import Columns
 from kalda.tools.sql.query import Session
-from tests.unit.tools.sql.test_topic_table import Topic
+from kalda.topic_queries.columns import Columns
+from tests.unit.topic_queries.test_topic_table import Topic
 
 
 class Source(Topic):

@@ -33,3 +33,23 @@ async def test_cancelled_group_takes_late_answers_without_harm() -> None:
     await asyncio.gather(wait, return_exceptions=True)
     assert calls[0].is_abandoned
     calls[0].succeed(1)
+
+
+async def test_only_reads_that_somebody_awaits_are_sent_again_and_once() -> None:
+    read = Call(Request(OpCode.GET_DATA), "/a", lambda reader: reader)
+
+    def again() -> bool:
+        return read.may_be_sent_again
+
+    assert not again(), "it sets a watch again, which the next connection does anew"
+    write = Call(Request(OpCode.SET_DATA), "/a", lambda reader: reader)
+    wait = asyncio.ensure_future(group_calls([read, write]).wait())
+    await asyncio.sleep(0)
+    assert again()
+    assert not write.may_be_sent_again
+    read.was_lost = True
+    assert not again(), "a response that breaks each connection would come for ever"
+    read.was_lost = False
+    wait.cancel()
+    await asyncio.gather(wait, return_exceptions=True)
+    assert not again()

@@ -22,6 +22,7 @@ from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.events.event import NO_EVENTS, EventKind, EventSink, Plain
 from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
 from kalda.protocol.fetch_session import TOPIC_IDS_FROM
@@ -73,6 +74,7 @@ class ReplicaFetcher:
         on_connected: Callable[[int], object],
         clock: Clock,
         random: Random,
+        events: EventSink = NO_EVENTS,
     ) -> None:
         """`find_leader` returns the leader's endpoint if known; `wake` is called for moved watermarks.
 
@@ -91,6 +93,7 @@ class ReplicaFetcher:
         self._wake: Final = wake
         self._on_connected: Final = on_connected
         self._clock: Final = clock
+        self._events: Final = events
         self._attention: Final = asyncio.Event()
         self._connection: LeaderConnection | None = None
         self._requests = 0
@@ -254,6 +257,8 @@ class ReplicaFetcher:
         pause = self._backoff.seconds(self._failures)
         if self._failures == 1:
             logger.info("%s: %s; retrying", self.name, error)
+            details: dict[str, Plain] = {"leader": self.core.leader_id, "reason": str(error)}
+            self._events.emit_seldom(EventKind.REPLICATION_FAILED, {}, details)
         elif self._failures % 20 == 0:
             logger.warning("%s: %d failures in a row, the last: %s", self.name, self._failures, error)
         self._attention.clear()

@@ -19,6 +19,7 @@ from kalda.broker.replicas.follower.replica_fetcher import FetcherSettings, Repl
 from kalda.broker.replicas.replication_quota import FOLLOWER_RATE, ReplicationQuota
 from kalda.common import invariants
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.events.event import NO_EVENTS, EventSink
 from kalda.protocol.fetch_session import TOPIC_IDS_FROM
 from kalda.runtime.clock import Clock
 from kalda.runtime.random import Random
@@ -62,6 +63,7 @@ class ReplicaFetcherManager:
         clock: Clock,
         random: Random,
         tasks: asyncio.TaskGroup,
+        events: EventSink = NO_EVENTS,
     ) -> None:
         """`find_broker` returns the endpoint of a live broker; `wake` is called for moved watermarks."""
         self._broker_id: Final = broker_id
@@ -74,6 +76,7 @@ class ReplicaFetcherManager:
         self._clock: Final = clock
         self._random: Final = random
         self._tasks: Final = tasks
+        self._events: Final = events
         self._fetchers: Final[dict[tuple[int, int, bool], ReplicaFetcher]] = {}
         """By leader, number, and whether requests name topics by id: one request cannot do both."""
         self._fetcher_of: Final[dict[TopicPartition, ReplicaFetcher]] = {}
@@ -234,6 +237,7 @@ class ReplicaFetcherManager:
             broker_epoch=self._broker_epoch,
             wake=self._wake,
             on_connected=lambda version: self._on_connected(leader_id, version),
+            events=self._events,
             clock=self._clock,
             random=self._random,
         )

@@ -2,7 +2,16 @@
 
 from typing import Any, Final
 
-from kalda.broker.requests.checks.check import Call, Check, Refusal, each, in_steps, whole, with_changes
+from kalda.broker.requests.checks.check import (
+    Call,
+    Check,
+    Refusal,
+    cluster,
+    each,
+    in_steps,
+    whole,
+    with_changes,
+)
 from kalda.broker.requests.requested_partitions import PARTITIONS_PER_STEP
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
@@ -12,7 +21,7 @@ from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeResponse,
 )
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kalda.protocol.messages.find_coordinator import KEY_TYPE_SHARE, FindCoordinatorRequest
 from kalda.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kalda.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -127,7 +136,9 @@ def list_groups(call: Call[ListGroupsRequest]) -> Refusal:
 
 
 def find_coordinator(call: Call[FindCoordinatorRequest]) -> Refusal:
-    """Demand DESCRIBE on each group or transactional id."""
+    """Demand DESCRIBE on each group or transactional id; share coordinators are for brokers."""
+    if call.request.key_type == KEY_TYPE_SHARE:
+        return cluster(AclOperation.CLUSTER_ACTION)(call)
     is_transaction = call.request.key_type == _TRANSACTIONS
     kind = ResourceType.TRANSACTIONAL_ID if is_transaction else GROUP
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else DENIED

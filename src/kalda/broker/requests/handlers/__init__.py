@@ -31,7 +31,7 @@ def advertised_versions(*, shows_metrics: bool = True, own: Iterable[ApiKey] = (
 
     Kalda's own APIs come last; `api_versions` leaves them out for other software. A broker that shows its
     metrics nowhere does not ask clients for theirs, as a broker of Kafka without a telemetry receiver. Few
-    brokers have the APIs in `own`: those for faults and namespaces of tests.
+    brokers have the APIs in `own`: those for faults and namespaces of tests, and for NATS.
     """
     served = (each for each in HANDLERS if shows_metrics or not each.is_telemetry)
     versions = tuple(

@@ -15,6 +15,7 @@ from kalda.broker.security.stored_quotas import StoredQuotas
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
+from kalda.events.event import EventKind
 from kalda.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -74,6 +75,14 @@ async def _alter(
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if not validate_only:
         await quotas.alter(entity, changes)
+        subject: dict[str, str | int] = {
+            key: name or "<default>" for kind, name in names if (key := _SUBJECTS.get(kind)) is not None
+        }
+        throttle.events.emit(EventKind.QUOTA_CHANGED, subject, {"changes": dict(changes)})
+
+
+_SUBJECTS: Final = {"user": "user", "client-id": "client", "ip": "host"}
+"""What an event is about, by the type of a quota's entity."""
 
 
 async def _require_address(throttle: ClientThrottle, name: str | None) -> None:

@@ -6,8 +6,8 @@ feature whose lowest level is 0 is returned from v4 on, because older clients re
 answers a request of an unknown version: version 0, UNSUPPORTED_VERSION and the same list. From v5 a client
 may name the broker that it means to reach: another one answers REBOOTSTRAP_REQUIRED (KIP-1242).
 
-Kalda's own APIs are in the response only if the client's software is `kalda`: no other client can use them,
-and tools would print them as unknown.
+Kalda's own APIs are in the response only if the client's software is `kalda` or a broker of Kalda: no other
+client can use them, and tools would print them as unknown.
 """
 
 import re
@@ -35,6 +35,23 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_CHARACTERS_MAX: Final = 255
 """Of the name and the version that are kept with a connection; a client need not have logged in to send them,
 and Kafka does not limit them."""
+_OF_SHARE_GROUPS: Final = frozenset(
+    (
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    )
+)
+"""They are returned while ``share.version`` is in force."""
 _KALDA_SOFTWARE: Final = "kalda"
 _KEY: Final = attrgetter("api_key")
 _SOFTWARE_FROM_VERSION: Final = 3
@@ -76,8 +93,10 @@ def handle(
     if release is not None:
         # The features that Kalda finalizes came after the last of these releases.
         return ApiVersionsResponse(api_keys=restricted(api_versions, release))
-    api_versions = api_versions
-    if request.client_software_name != _KALDA_SOFTWARE:
+    if not features.share_version and request.client_software_name != BROKER_SOFTWARE_NAME:
+        # Another broker may keep the list for longer than the feature stays away.
+        api_versions = tuple(each for each in api_versions if each.api_key not in _OF_SHARE_GROUPS)
+    if request.client_software_name not in (_KALDA_SOFTWARE, BROKER_SOFTWARE_NAME):
         # Ours are behind all others.
         api_versions = api_versions[: bisect_left(api_versions, KALDA_KEYS_FROM, key=_KEY)]
     return ApiVersionsResponse(

@@ -16,6 +16,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
+from kalda.events.event import EventKind
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -79,7 +80,14 @@ def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPartition
     config = partition.log.config
     if config.is_compacted and not config.is_deleted:
         raise ApiError(ErrorCode.POLICY_VIOLATION)
+    before = partition.log.log_start_offset
     start = partition.log.delete_records_before(wanted.offset)
+    if start > before:
+        replicas.resources.events.emit(
+            EventKind.RECORDS_DELETED,
+            {"topic": topic, "partition": wanted.partition_index},
+            {"from": before, "to": start, "reason": "delete-records"},
+        )
     return DeleteWait(partition, start if wanted.offset < 0 else wanted.offset)
 
 

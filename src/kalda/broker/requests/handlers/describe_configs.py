@@ -4,11 +4,14 @@ v0 has only whether a value is the default, v1 its source and, on request, its s
 request, its documentation. Resources are topics, this broker (by its id), the dynamic defaults of all brokers
 (by the empty name), the loggers of this broker (KIP-412), subscriptions to client metrics (KIP-714), of which
 those that do not exist have no settings, and groups, whether they exist or not.
+
+The settings of topics with a replica here are at hand; those of others are read from ZooKeeper, as Kafka's
+broker reads all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, Protocol
 
 from kalda.broker.config import ConfigStore
 from kalda.broker.config.broker_loggers import describe_loggers
@@ -26,11 +29,13 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import configs as config_checks
 from kalda.broker.topics.topic_names import validate_topic_name
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import ConfigSource
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import sanitize
-from kalda.common.turns import Steps, first_turn
+from kalda.common.turns import Steps, Turns, first_turn
+from kalda.common.types import TopicPartition
 from kalda.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,22 +48,58 @@ from kalda.security.acl.model import AclOperation
 from kalda.settings import BrokerConfig
 
 _ENTRIES_PER_STEP: Final = 8
+_TOPICS_READ_AT_ONCE: Final = 500
+
+
+class Hosted(Protocol):
+    """The replicas of this broker."""
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, object]:
+        """The partitions that have one."""
+        ...
 
 
 def handle(
     cache: MetadataCache,
     config: BrokerConfig,
     config_store: ConfigStore,
+    cluster: ClusterStore,
+    replicas: Hosted,
     broker_id: int,
     request: DescribeConfigsRequest,
     context: RequestContext,
-) -> DescribeConfigsResponse | Steps[DescribeConfigsResponse]:
+) -> DescribeConfigsResponse | Steps[DescribeConfigsResponse] | Coroutine[Any, Any, DescribeConfigsResponse]:
     """Describe each resource; one that fails does not affect the others."""
-    return first_turn(
-        _describe_each(
-            partial(_describe, cache, config, config_store, broker_id), request, context.api_version
-        )
-    )
+
+    def steps(stored: Mapping[str, Mapping[str, str]]) -> Steps[DescribeConfigsResponse]:
+        describe = partial(_describe, cache, config, config_store, stored, broker_id)
+        return _describe_each(describe, request, context.api_version)
+
+    async def read_and_describe(topics: Sequence[str]) -> DescribeConfigsResponse:
+        stored: dict[str, Mapping[str, str]] = {}
+        for start in range(0, len(topics), _TOPICS_READ_AT_ONCE):
+            some = topics[start : start + _TOPICS_READ_AT_ONCE]
+            stored |= await config_store.stored_topics(cluster, some)
+        return await Turns.of_running_loop().result(steps(stored))
+
+    elsewhere = _topics_elsewhere(cache, replicas, request)
+    return read_and_describe(elsewhere) if elsewhere else first_turn(steps({}))
+
+
+def _topics_elsewhere(cache: MetadataCache, replicas: Hosted, request: DescribeConfigsRequest) -> list[str]:
+    """Return the topics of a request that exist and have no replica here."""
+    names = {
+        each.resource_name: None
+        for each in request.resources
+        if each.resource_type == ResourceType.TOPIC and each.resource_name in cache
+    }
+    hosted = replicas.partitions
+    return [
+        name
+        for name in names
+        if not any(TopicPartition(name, number) in hosted for number in range(cache.partition_count(name)))
+    ]
 
 
 def _describe_each(
@@ -99,6 +140,7 @@ def _describe(
     cache: MetadataCache,
     config: BrokerConfig,
     config_store: ConfigStore,
+    stored: Mapping[str, Mapping[str, str]],
     broker_id: int,
     resource: DescribeConfigsResource,
 ) -> list[ConfigEntry]:
@@ -107,7 +149,8 @@ def _describe(
         validate_topic_name(name)
         if name not in cache:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic(config, config_store.topic_overrides(name), wanted)
+        overrides = stored[name] if name in stored else config_store.topic_overrides(name)
+        return describe_topic(config, overrides, wanted)
     if resource.resource_type == ResourceType.BROKER:
         if not name:
             return describe_broker_default(config, wanted)
@@ -162,7 +205,13 @@ HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_CONFIGS,
     versions=(0, 4),
     build=lambda services: partial(
-        handle, services.metadata_cache, services.config, services.config_store, services.broker_id
+        handle,
+        services.metadata_cache,
+        services.config,
+        services.config_store,
+        services.cluster_store,
+        services.replica_manager,
+        services.broker_id,
     ),
     error_response=error_response,
     access=config_checks.of_resources(AclOperation.DESCRIBE_CONFIGS, "results"),

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10), versions 0-6: returns the broker that coordinates a group or a transactional id.
 
-v1 adds the key's type and an error message, v4 takes many keys (KIP-699), v6 adds share groups (KIP-932),
-which are not implemented.
+v1 adds the key's type and an error message, v4 takes many keys (KIP-699), v6 adds share partitions (KIP-932),
+whose key is their group, topic id and partition.
 
 A key's coordinator is the leader of the partition of an internal topic that the key hashes to. If the topic
 does not exist the handler creates it, and the client gets COORDINATOR_NOT_AVAILABLE and asks again.
@@ -15,12 +15,17 @@ from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
-from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from kalda.broker.topics.topic_names import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages.find_coordinator import (
     KEY_TYPE_GROUP,
+    KEY_TYPE_SHARE,
     KEY_TYPE_TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
@@ -29,7 +34,11 @@ from kalda.protocol.messages.find_coordinator import (
 
 MANY_KEYS_FROM: Final = 4
 
-_TOPICS: Final = {KEY_TYPE_GROUP: GROUP_METADATA_TOPIC, KEY_TYPE_TRANSACTION: TRANSACTION_STATE_TOPIC}
+_TOPICS: Final = {
+    KEY_TYPE_GROUP: GROUP_METADATA_TOPIC,
+    KEY_TYPE_TRANSACTION: TRANSACTION_STATE_TOPIC,
+    KEY_TYPE_SHARE: SHARE_GROUP_STATE_TOPIC,
+}
 
 _NO_NODE: Final = -1
 _NO_PORT: Final = -1
@@ -40,12 +49,14 @@ def handle(
     cache: MetadataCache,
     request: FindCoordinatorRequest,
     context: RequestContext,
+    *,
+    serves_share_groups: Callable[[], bool] = lambda: False,
 ) -> FindCoordinatorResponse | Steps[FindCoordinatorResponse] | Coroutine[Any, Any, FindCoordinatorResponse]:
     """Return the coordinator of each key."""
     many = context.api_version >= MANY_KEYS_FROM
     keys = request.coordinator_keys if many else [request.key]
     topic = _TOPICS.get(request.key_type)
-    if topic is None:
+    if topic is None or (topic == SHARE_GROUP_STATE_TOPIC and not serves_share_groups()):
         message = f"There is no coordinator for key type {request.key_type}."
         return _answer_each(keys, lambda key: _failure(key, ErrorCode.INVALID_REQUEST, message), many)
     if not internal_topics.is_served(topic):
@@ -121,7 +132,12 @@ def error_response(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoor
 HANDLER: Final = ApiHandler(
     key=ApiKey.FIND_COORDINATOR,
     versions=(0, 6),
-    build=lambda services: partial(handle, services.internal_topics, services.metadata_cache),
+    build=lambda services: partial(
+        handle,
+        services.internal_topics,
+        services.metadata_cache,
+        serves_share_groups=lambda: services.features.share_version > 0,
+    ),
     error_response=error_response,
     access=group_checks.find_coordinator,
 )

@@ -30,12 +30,14 @@ from kalda.broker.requests.produced_records import RECORD_BATCHES_FROM, RefusedE
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.security.client_throttle import ClientThrottle
-from kalda.broker.transactions.produce_gate import ProduceGate, Refusals
+from kalda.broker.topics.topic_names import CLUSTER_HISTORY_TOPIC
+from kalda.broker.transactions.produce_gate import Admission, ProduceGate
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps, Turns, result_of
 from kalda.common.types import TopicPartition
+from kalda.events.event import EventKind
 from kalda.protocol.fast.produce import (
     TOPIC_IDS_FROM,
     PartitionProduceResult,
@@ -53,6 +55,7 @@ from kalda.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kalda.records.batch import read_producer
 from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
 from kalda.runtime.clock import Clock
@@ -86,7 +89,6 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 PARTITIONS_AT_ONCE: Final = 64
 """Partitions of a request that are appended to without other work in between: two to four milliseconds."""
 
-NO_REFUSALS: Final[Refusals] = {}
 Answer = tuple[bytes, PartitionProduceResult]
 NOTHING_DENIED: Final[Sequence[Answer]] = ()
 
@@ -251,23 +253,30 @@ def _handle_transactional(
     denied: Sequence[Answer],
 ) -> RawResult:
     """Handle a request of a transaction, which may first wait for the transaction's coordinator."""
-    wait = parts.gate.admit(fields, context.api_version)
-    if wait is None:
-        return _handle_general(parts, context, fields, denied=denied)
+    admission = parts.gate.admit(fields, context.api_version)
+    if admission is None or not admission.waits:
+        return _handle_general(parts, context, fields, admission, denied)
     _own_records(fields)
     pending: Pending[RawReply | None] = Pending()
 
-    def resume(refusals: Refusals) -> None:
-        _complete(pending, _handle_general(parts, context, fields, refusals, denied))
+    def resume() -> None:
+        try:
+            result = _handle_general(parts, context, fields, admission, denied)
+        except Exception as error:
+            # What failed before the first append has not ended it.
+            admission.end()
+            pending.fail(error)
+        else:
+            _complete(pending, result)
 
-    wait(resume)
+    parts.gate.wait(admission, fields.transactional_id or b"", resume)
     return pending
 
 
 def _complete(pending: "Pending[RawReply | None]", result: RawResult) -> None:
     if isinstance(result, Pending):
         pending.on_abandoned = result.on_abandoned
-        result.add_done(lambda done: pending.complete(done.value))
+        result.add_done(partial(_pass_on, pending))
     else:
         pending.complete(result)
 
@@ -288,7 +297,7 @@ def _handle_general(
     parts: ProduceParts,
     context: RequestContext,
     fields: ProduceRequestFields,
-    refusals: Refusals = NO_REFUSALS,
+    admission: Admission | None = None,
     denied: Sequence[Answer] = (),
 ) -> RawResult:
     """Handle any request: many partitions, acks=0, invalid acks.
@@ -298,7 +307,7 @@ def _handle_general(
     is_long = fields.partition_count > PARTITIONS_AT_ONCE
     if is_long:
         _own_records(fields)
-    steps = _append_each(parts, context, fields, refusals, denied, is_long=is_long)
+    steps = _append_each(parts, context, fields, admission, denied, is_long=is_long)
     if not is_long:
         return result_of(steps)
     pending: Pending[RawReply | None] = Pending()
@@ -307,7 +316,9 @@ def _handle_general(
     return pending
 
 
-def _pass_on(pending: "Pending[RawReply | None]", done: Pending[RawResult]) -> None:
+def _pass_on(
+    pending: "Pending[RawReply | None]", done: "Pending[RawResult] | Pending[RawReply | None]"
+) -> None:
     if done.error is not None:
         pending.fail(done.error)
     else:
@@ -318,18 +329,57 @@ def _append_each(
     parts: ProduceParts,
     context: RequestContext,
     fields: ProduceRequestFields,
-    refusals: Refusals,
+    admission: Admission | None,
     denied: Sequence[Answer],
     *,
     is_long: bool,
 ) -> Steps[RawResult]:
     """Handle a request, where it is long in as many steps as there are partitions."""
-    acks = fields.acks
     results = _Results(parts, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
+    try:
+        yield from _append_light(parts, context, fields, admission, results, heavy, is_long=is_long)
+    except BaseException:
+        _end(admission)
+        raise
+    if not heavy:
+        _end(admission)
+        return results.answer()
+    pending: Pending[RawReply | None] = Pending()
+
+    def appended(error: Exception | None) -> None:
+        _end(admission)
+        if error is None:
+            _complete(pending, results.answer())
+        else:
+            pending.fail(error)
+
+    context.connection.hold_frames()
+    prepare_all(parts.clock, parts.resources.conversions, context.connection, heavy, appended)
+    return pending
+
+
+def _end(admission: Admission | None) -> None:
+    if admission is not None:
+        admission.end()
+
+
+def _append_light(
+    parts: ProduceParts,
+    context: RequestContext,
+    fields: ProduceRequestFields,
+    admission: Admission | None,
+    results: "_Results",
+    heavy: list[HeavyBatch],
+    *,
+    is_long: bool,
+) -> Steps[None]:
+    """Append what does not take long, and add the other batches to `heavy`."""
+    acks = fields.acks
     named_twice = fields.named_twice()
     is_by_id = context.api_version >= TOPIC_IDS_FROM
     find = partial(_find, parts, context) if is_by_id else parts.replicas.find
+    keep = partial(_put_off, parts, context, fields, admission, results)
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
@@ -349,29 +399,15 @@ def _append_each(
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
                     raise RefusedError(parts.replicas.absence_error(topic_partition))
-                if refusals and partition.topic_partition in refusals:
-                    raise RefusedError(*refusals[partition.topic_partition])
                 try:
-                    info = _append(parts, context, partition, records, fields, put_off)
+                    info = _append(parts, context, partition, records, fields, admission, put_off)
                 except HeavyBatchError:
-                    heavy.append(_put_off(parts, context, fields, results, name, partition, records))
+                    heavy.append(keep(name, partition, records))
                     continue
             except _REFUSALS as error:
                 results.add(name, _refused(parts, partition, name, (index, records), error))
                 continue
             results.add_appended(name, partition, info)
-    if not heavy:
-        return results.answer()
-    pending: Pending[RawReply | None] = Pending()
-    context.connection.hold_frames()
-    prepare_all(
-        parts.clock,
-        parts.resources.conversions,
-        context.connection,
-        heavy,
-        lambda: _complete(pending, results.answer()),
-    )
-    return pending
 
 
 class _Results:
@@ -433,6 +469,7 @@ def _put_off(
     parts: ProduceParts,
     context: RequestContext,
     fields: ProduceRequestFields,
+    admission: Admission | None,
     results: _Results,
     name: bytes,
     partition: Partition,
@@ -454,7 +491,7 @@ def _put_off(
 
     def append(prepared: Prepared) -> None:
         try:
-            info = _append(parts, context, partition, owned, fields, prepared)
+            info = _append(parts, context, partition, owned, fields, admission, prepared)
         except _REFUSALS as error:
             results.answers[place] = name, _refused(parts, partition, name, (index, owned), error)
         else:
@@ -469,9 +506,13 @@ def _append(
     partition: Partition,
     records: memoryview | None,
     fields: ProduceRequestFields,
+    admission: Admission | None,
     prepared: Prepared,
 ) -> LogAppendInfo:
-    if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
+    refusal = None if admission is None else admission.refusal(partition)
+    if refusal is not None:
+        raise RefusedError(*refusal)
+    if partition.is_internal and not _may_write(partition, context):
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     version = context.api_version
     checked = records if is_plain(records) else checked_batch(records, version, fields.transactional_id)
@@ -481,6 +522,12 @@ def _append(
     if info.converted_count:
         context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
     return info
+
+
+def _may_write(internal: Partition, context: RequestContext) -> bool:
+    """Return whether a client may write to an internal topic: the admin client may, but not the history."""
+    is_history = internal.topic_partition.topic == CLUSTER_HISTORY_TOPIC
+    return context.client_id == ADMIN_CLIENT_ID and not is_history
 
 
 def _check_order(parts: ProduceParts, partition: Partition, records: memoryview) -> None:
@@ -515,7 +562,32 @@ def _refused(
         error = RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, early)
     failure = _failure(partition, index, error)
     parts.refused_batches.note(name, index, records, failure.error_code)
+    if failure.error_code in _FENCED and records is not None and partition is not None:
+        topic, number = partition.topic_partition
+        producer_id, epoch, _ = read_producer(records)
+        parts.resources.events.emit_seldom(
+            EventKind.PRODUCER_REFUSED,
+            {"topic": topic, "partition": number, "producer": producer_id},
+            {
+                "reason": ErrorCode(failure.error_code).name,
+                "producer_epoch": epoch,
+                "request": "produce",
+                "text": str(error),
+            },
+        )
     return failure
+
+
+_FENCED: Final = frozenset(
+    (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_TXN_STATE,
+    )
+)
+"""Refusals after which a producer cannot go on by sending the batch again."""
 
 
 def _failure(partition: Partition | None, index: int, error: Exception) -> PartitionProduceResult:

@@ -5,25 +5,26 @@ from typing import Final, TypeVar
 
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
-from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
+from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics, HeartbeatMetrics
 from kalda.clients.network_client import NetworkClient, broker_id_of
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kalda.protocol.messages.heartbeat import HeartbeatResponse
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.offset_commit import OffsetCommitResponse
+from kalda.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 from kalda.protocol.schema import Message
 
 R = TypeVar("R", bound=Message)
 
+_HEARTBEATS: Final = (HeartbeatResponse, ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
+
 
 class GroupRequests:
     """Requests of one group."""
 
-    def __init__(
-        self, client: NetworkClient, group_id: str, metrics: CoordinatorMetrics | None = None
-    ) -> None:
+    def __init__(self, client: NetworkClient, group_id: str, metrics: HeartbeatMetrics | None = None) -> None:
         self._metrics: Final = metrics
         self.client: Final = client
         self.group_id: Final = group_id
@@ -82,8 +83,7 @@ class GroupRequests:
             node_id = broker_id
         self._may_be_held |= is_held
         sent_at = self.client.clock.monotonic()
-        is_heartbeat = response_class in (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
-        if self._metrics is not None and is_heartbeat:
+        if self._metrics is not None and response_class in _HEARTBEATS:
             self._metrics.heartbeat_sent()
         try:
             response = await self.client.send(
@@ -101,13 +101,14 @@ class GroupRequests:
         return response
 
 
-def _count(metrics: CoordinatorMetrics, response: Message, latency_s: float) -> None:
-    match response:
-        case HeartbeatResponse() | ConsumerGroupHeartbeatResponse():
-            metrics.heartbeat_answered(latency_s)
-        case JoinGroupResponse():
-            metrics.joined(latency_s)
-        case SyncGroupResponse():
-            metrics.synced(latency_s)
-        case OffsetCommitResponse():
-            metrics.committed(latency_s)
+def _count(metrics: HeartbeatMetrics, response: Message, latency_s: float) -> None:
+    if isinstance(response, _HEARTBEATS):
+        metrics.heartbeat_answered(latency_s)
+    elif isinstance(metrics, CoordinatorMetrics):
+        match response:
+            case JoinGroupResponse():
+                metrics.joined(latency_s)
+            case SyncGroupResponse():
+                metrics.synced(latency_s)
+            case OffsetCommitResponse():
+                metrics.committed(latency_s)

@@ -16,7 +16,9 @@ STATIC: Final = "static"
 WHITE_LIST: Final = "white_list"
 BLACK_LIST: Final = "black_list"
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_history"}
+)
 STREAMS_MAX: Final = 1_000
 """Streams of one topic in one consumer; more than partitions have nothing to do."""
 

@@ -13,6 +13,7 @@ from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord, decode_value, encode_record
 from kalda.coordinator.group.classic.classic_member import ClassicMember, subscribed_topics
 from kalda.coordinator.group.group import GroupType
+from kalda.coordinator.group.member_memory import MEMBER_BYTES
 from kalda.protocol.codec import decode
 from kalda.protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kalda.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -58,6 +59,7 @@ class ClassicGroup:
         "_supporters",
         "generation_id",
         "group_id",
+        "held_bytes",
         "leader_id",
         "members",
         "members_awaiting_join",
@@ -87,6 +89,8 @@ class ClassicGroup:
         self.leader_id: str | None = None
         """None without members, and in a group that was a consumer group until its members join again."""
         self.members: dict[str, ClassicMember] = {}
+        self.held_bytes = 0
+        """The memory that members and pending member ids take, as `ClassicMember.held_bytes`."""
         self.static_members: dict[str, str] = {}
         """The member ids of static members, by instance id."""
         self.pending_join: set[str] = set()
@@ -240,12 +244,24 @@ class ClassicGroup:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._count_protocols(member, 1)
-        self.pending_join.discard(member.member_id)
+        self.remove_pending(member.member_id)
         self.set_awaiting_join(member, answer)
+
+    def add_pending(self, member_id: str) -> None:
+        """Expect a member to join with an id that it was given."""
+        assert member_id not in self.pending_join, f"{member_id} is pending in {self}"
+        self.pending_join.add(member_id)
+        self.held_bytes += MEMBER_BYTES + len(member_id)
+
+    def remove_pending(self, member_id: str) -> None:
+        """Expect a member no more; nothing happens to an id that is not pending."""
+        if member_id in self.pending_join:
+            self.pending_join.remove(member_id)
+            self.held_bytes -= MEMBER_BYTES + len(member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
         """Remove a member or a pending id; if the leader goes, the member that joined first leads."""
-        self.pending_join.discard(member_id)
+        self.remove_pending(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
@@ -277,6 +293,7 @@ class ClassicGroup:
         )
         del self.members[old.member_id]
         self.members[new_member_id] = new
+        self.held_bytes += len(new_member_id) - len(old.member_id)
         self.static_members[old.instance_id] = new_member_id
         if self.leader_id == old.member_id:
             self.leader_id = new_member_id
@@ -464,6 +481,7 @@ class ClassicGroup:
         return subscribed_topics(member.metadata(name) for member in self.members.values())
 
     def _count_protocols(self, member: ClassicMember, by: int) -> None:
+        self.held_bytes += by * member.held_bytes
         for name in member.protocols:
             count = self._supporters.get(name, 0) + by
             if count:
@@ -486,6 +504,9 @@ class ClassicGroup:
         assert static == self.static_members, f"{self}: static members {self.static_members}, not {static}"
         both = self.pending_join & members.keys()
         assert not both, f"{self}: {both} are members and have yet to join"
+        held = sum(member.held_bytes for member in members.values())
+        held += sum(MEMBER_BYTES + len(member_id) for member_id in self.pending_join)
+        assert held == self.held_bytes, f"{self}: {held} bytes are held, {self.held_bytes} were counted"
         gone = self.pending_sync - members.keys()
         assert not gone, f"{self}: {gone} are to sync and are no members"
         assert self.generation_id >= self._checked_generation_id, (

@@ -5,6 +5,7 @@ from struct import Struct
 from typing import Final
 
 from kalda.common.pending import Pending
+from kalda.coordinator.group.member_memory import ENTRY_BYTES, MEMBER_BYTES
 from kalda.protocol.codec import decode
 from kalda.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kalda.protocol.messages.join_group import JoinGroupResponse
@@ -14,6 +15,12 @@ from kalda.protocol.protocol_errors import ProtocolError
 NO_ASSIGNMENT: Final = b""
 
 _VERSION: Final = Struct(">h")
+_HEAD: Final = Struct(">hi")
+"""The version, and the number of topics."""
+
+NAMES_READ_MAX: Final = 200_000
+"""Names of topics that are read at the start of a generation, in some 50 ms. The subscriptions of a group may
+have 32 MB, of names of one letter."""
 
 
 class ClassicMember:
@@ -78,6 +85,11 @@ class ClassicMember:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the member takes, apart from its assignment, which one record bounds."""
+        return held_by(self.member_id, self.instance_id, self.client_id, self.protocols)
+
     def matches(self, protocols: Mapping[str, bytes]) -> bool:
         """Return whether the member supports exactly these protocols, in this order."""
         return list(self.protocols.items()) == list(protocols.items())
@@ -94,12 +106,28 @@ class ClassicMember:
         return f"ClassicMember({self.member_id!r}, instance_id={self.instance_id!r})"
 
 
+def held_by(member_id: str, instance_id: str | None, client_id: str, protocols: Mapping[str, bytes]) -> int:
+    """Return the memory that a member with these protocols takes."""
+    names = len(member_id) + len(instance_id or "") + len(client_id)
+    metadata = sum(ENTRY_BYTES + len(name) + len(data) for name, data in protocols.items())
+    return MEMBER_BYTES + names + metadata
+
+
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of all subscriptions, None if one cannot be read: the bytes are the clients' own."""
+    """Return the topics of all subscriptions; None if one cannot be read: the bytes are the clients' own.
+
+    None also if they name more than `NAMES_READ_MAX` topics together. Members mostly have equal
+    subscriptions, which count once.
+    """
     topics: set[str] = set()
-    for subscription in subscriptions:
+    left = NAMES_READ_MAX
+    for subscription in dict.fromkeys(subscriptions):
         try:
-            if len(subscription) < _VERSION.size or _VERSION.unpack_from(subscription)[0] < 0:
+            if len(subscription) < _HEAD.size:
+                return None
+            version, count = _HEAD.unpack_from(subscription)
+            left -= count
+            if version < 0 or left < 0:
                 return None
             # Every version begins with the fields of version 0, future versions included.
             found = decode(ConsumerProtocolSubscription, 0, subscription, _VERSION.size, allow_excess=True)

@@ -18,6 +18,7 @@ from kalda.coordinator.group.classic.join import Joining, Requester
 from kalda.coordinator.group.classic.rebalance import Rebalance
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.events.event import EventKind
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kalda.protocol.messages.leave_group import (
@@ -29,6 +30,10 @@ from kalda.protocol.messages.leave_group import (
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 logger: Final = logging.getLogger(__name__)
+
+ASSIGNMENTS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The assignments of a group are one record, of 1 MB at most by default. One of 90 MB was copied four times
+before the log refused it."""
 
 
 class ClassicProtocol:
@@ -196,6 +201,18 @@ class ClassicProtocol:
     ) -> Result[SyncGroupResponse]:
         """Write the leader's assignment; all members get their part when it is committed."""
         assignments = {each.member_id: each.assignment for each in request.assignments}
+        size = sum(len(assignments.get(member_id, b"")) for member_id in group.members)
+        if size > ASSIGNMENTS_BYTES_MAX:
+            logger.warning(
+                "Group %s: the assignment of the leader %s has %d bytes and is refused; %d are allowed",
+                group.group_id,
+                request.member_id,
+                size,
+                ASSIGNMENTS_BYTES_MAX,
+            )
+            # The error of a record that is too large for the log.
+            self.rebalance.assignment_write_failed(group, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return Result((), answer)
         generation_id = group.generation_id
         logger.info(
             "Group %s generation %d: the leader %s assigns to %d of %d members",
@@ -237,6 +254,7 @@ class ClassicProtocol:
         member: ClassicMember = group.members[member_id]
         reason = leaver.reason or "no reason given"
         logger.info("Group %s: %s leaves: %s", group.group_id, member.member_id, reason)
+        self.rebalance.note_member(EventKind.MEMBER_LEFT, group, member, reason)
         self.rebalance.remove_member(group, member)
         return ErrorCode.NONE
 

@@ -15,10 +15,11 @@ from typing import Final
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.group.classic.classic_group import UNKNOWN_MEMBER_ID, ClassicGroup, GroupState
-from kalda.coordinator.group.classic.classic_member import ClassicMember
+from kalda.coordinator.group.classic.classic_member import ClassicMember, held_by
 from kalda.coordinator.group.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS, Rebalance
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.events.event import EventKind
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 logger: Final = logging.getLogger(__name__)
@@ -85,6 +86,11 @@ class Joining:
             return Result(self._rebalance.maybe_complete_join(group), join.answer)
         if not group.supports(request.protocol_type, join.protocols):
             return self._refuse(join, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+        try:
+            self._require_memory(join)
+        except ApiError as error:
+            logger.warning("Group %s: %s", group.group_id, error)
+            return self._refuse(join, error.code, member_id)
         if member_id == UNKNOWN_MEMBER_ID:
             return self._join_new(join)
         if member_id in group.pending_join and request.group_instance_id is None:
@@ -107,6 +113,18 @@ class Joining:
             return is_waiting or group.members_awaiting_join < size_max
         return member is not None or len(group.members) < size_max
 
+    def _require_memory(self, join: _Join) -> None:
+        """Raise `ApiError` if what the member adds to the group has no place."""
+        group, request = join.group, join.request
+        instance_id = request.group_instance_id
+        member_id = request.member_id
+        if not member_id and instance_id is not None:
+            member_id = group.static_members.get(instance_id, member_id)
+        member = group.members.get(member_id)
+        wanted = held_by(member_id, instance_id, join.requester.client_id, join.protocols)
+        growth = wanted - (member.held_bytes if member is not None else 0)
+        self._shard.memory.require(group.group_id, group.held_bytes, growth, self._shard.context.time_ms())
+
     # New members.
 
     def _join_new(self, join: _Join) -> Result[JoinGroupResponse]:
@@ -126,7 +144,7 @@ class Joining:
                 )
                 return self._replace_static(join, group.members[present], new_member_id)
         elif join.requester.api_version >= REQUIRES_MEMBER_ID_FROM:
-            group.pending_join.add(new_member_id)
+            group.add_pending(new_member_id)
             self._rebalance.schedule_expiry(group, new_member_id, join.request.session_timeout_ms)
             return self._refuse(join, ErrorCode.MEMBER_ID_REQUIRED, new_member_id)
         return self._add(join, new_member_id)
@@ -148,6 +166,8 @@ class Joining:
             group.new_member_added = True
         group.add(member, join.answer)
         self._rebalance.schedule_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        if group.can_rebalance:
+            self._rebalance.note_member(EventKind.MEMBER_JOINED, group, member, join.reason)
         records = self._rebalance.prepare_or_complete(group, f"{member_id} joins; {join.reason}")
         return Result(records, join.answer)
 

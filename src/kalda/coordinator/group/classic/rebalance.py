@@ -24,6 +24,7 @@ from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupSta
 from kalda.coordinator.group.classic.classic_member import NO_ASSIGNMENT, ClassicMember
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.events.event import EventId, EventKind
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 
@@ -63,6 +64,8 @@ class Rebalance:
         self._shard: Final = shard
         self._completed_rebalance: Final = completed_rebalance
         self.answers: Final = Answers()
+        self._cause: EventId | None = None
+        """The event of the member that begins the next rebalance."""
 
     # Towards the next generation.
 
@@ -91,6 +94,18 @@ class Rebalance:
             group.generation_id,
             reason,
         )
+        self._shard.events.emit(
+            EventKind.GROUP_REBALANCING,
+            {"group": group.group_id},
+            {
+                "reason": reason,
+                "generation": group.generation_id,
+                "members": len(group.members),
+                "protocol": "classic",
+            },
+            cause=self._cause,
+        )
+        self._cause = None
         if is_initial:
             return []
         if group.all_joined:
@@ -121,6 +136,14 @@ class Rebalance:
             context.cancel(_heartbeat_timer(group.group_id, member.member_id))
         if absent:
             names = ", ".join(member.member_id for member in absent)
+            for member in absent:
+                self.note_member(
+                    EventKind.MEMBER_FAILED,
+                    group,
+                    member,
+                    f"it did not join again within max.poll.interval.ms={member.rebalance_timeout_ms}",
+                )
+            self._cause = None
             logger.info("Group %s continues without the members that did not join: %s", group.group_id, names)
         if group.members and not group.elect_joined_leader():
             # All members are static and absent; they stay until their sessions expire.
@@ -170,6 +193,11 @@ class Rebalance:
             member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
             self._answer_sync(group, member, group.assignment_of(member))
         group.enter(GroupState.STABLE, self._shard.context.time_ms())
+        self._shard.events.emit(
+            EventKind.GROUP_STABLE,
+            {"group": group.group_id},
+            {"generation": group.generation_id, "members": len(group.members), "protocol": "classic"},
+        )
         self._completed_rebalance()
 
     def assignment_write_failed(self, group: ClassicGroup, code: ErrorCode) -> None:
@@ -208,6 +236,14 @@ class Rebalance:
             and self._shard.groups.get(group.group_id) is group
         ):
             del self._shard.groups[group.group_id]
+
+    def note_member(self, kind: str, group: ClassicGroup, member: ClassicMember, reason: str) -> None:
+        """Emit what a member did; it is the cause of the rebalance that begins next."""
+        self._cause = self._shard.events.emit(
+            kind,
+            {"group": group.group_id, "member": member.member_id, "client": member.client_id},
+            {"reason": reason, "host": member.client_host, "instance_id": member.instance_id},
+        )
 
     # Answers.
 
@@ -295,6 +331,9 @@ class Rebalance:
             return _NOTHING
         absent = sorted(group.pending_sync)
         for member_id in absent:
+            self.note_member(
+                EventKind.MEMBER_FAILED, group, group.members[member_id], "it did not sync in time"
+            )
             self.remove_member(group, group.members[member_id])
         return self._end(group, self.prepare(group, f"{', '.join(absent)} did not sync in time"))
 
@@ -312,6 +351,8 @@ class Rebalance:
         if member is None or member.has_satisfied_heartbeat:
             return _NOTHING
         logger.info("Group %s: member %s failed, its session is over", group_id, member_id)
+        reason = f"it sent no heartbeat for session.timeout.ms={member.session_timeout_ms}"
+        self.note_member(EventKind.MEMBER_FAILED, group, member, reason)
         self.remove_member(group, member)
         return self._end(group, self.after_removal(group, f"{member_id} sent no heartbeat"))
 

@@ -6,7 +6,7 @@ keeps two members from using one partition.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from kalda.coordinator.group.consumer.member import (
     MemberState,
     RegularExpression,
     TopicMetadata,
+    held_by_names,
 )
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.group import GroupType
@@ -47,6 +48,8 @@ class ConsumerGroup:
         self.assigned_ms = 0
         """When the target assignment was made; 0: there was none, or an older broker made it."""
         self.members: Final[dict[str, Member]] = {}
+        self.held_bytes = 0
+        """The memory that members take, and the names of their topics, which members share."""
         self.static_members: Final[dict[str, str]] = {}
         """Member ids by instance id."""
         self.targets: Final[dict[str, Assignment]] = {}
@@ -141,6 +144,11 @@ class ConsumerGroup:
         return self._regex_members[regex]
 
     @property
+    def regex_count(self) -> int:
+        """By how many different expressions members subscribe."""
+        return len(self._regex_members)
+
+    @property
     def subscribed_regexes(self) -> list[str]:
         """The expressions by which members subscribe, in order."""
         return sorted(self._regex_members)
@@ -154,23 +162,29 @@ class ConsumerGroup:
         """Return whether a target assignment may follow the last one already (KIP-1263)."""
         return self.assigned_ms == 0 or interval_ms == 0 or now_ms >= self.assigned_ms + interval_ms
 
-    def subscribed_names(self, without: Member | None = None, member: Member | None = None) -> set[str]:
-        """Return the topics that members subscribe to, if `without` goes and `member` comes."""
-        names = set(self._names)
+    def _subscribed_names(
+        self, known: Collection[str], without: Member | None, member: Member | None
+    ) -> set[str]:
+        """Return those of the `known` topics that members subscribe to, if `without` goes and `member` comes.
+
+        The names of topics that do not exist cost nothing here: members may have hundreds of thousands.
+        """
+        topics = set(known)
+        names = self._names.keys() & topics
         regexes = set(self._regex_members)
         if without is not None and without.member_id in self.members:
-            names.difference_update(name for name in without.subscribed_names if self._names[name] <= 1)
+            names -= {name for name in names & without.subscribed_names if self._names[name] <= 1}
             regexes.difference_update(
                 regex for regex in (without.subscribed_regex,) if regex and self._regex_members[regex] <= 1
             )
         if member is not None:
-            names.update(member.subscribed_names)
+            names |= topics & member.subscribed_names
             if member.subscribed_regex:
                 regexes.add(member.subscribed_regex)
         for regex in regexes:
             resolved = self.regexes.get(regex)
             if resolved is not None:
-                names.update(resolved.topics)
+                names |= topics & resolved.topics
         return names
 
     def subscribed_topics(
@@ -181,7 +195,7 @@ class ConsumerGroup:
         A topic without an id cannot be assigned and counts as missing.
         """
         found: dict[str, TopicMetadata] = {}
-        for name in sorted(self.subscribed_names(without, member)):
+        for name in sorted(self._subscribed_names(view.names(), without, member)):
             topic = view.topic(name)
             if topic is not None and topic.topic_id != ZERO_UUID and topic.partition_count > 0:
                 found[name] = TopicMetadata((topic.topic_id, topic.partition_count))
@@ -210,6 +224,14 @@ class ConsumerGroup:
         wanted = [(-count, name) for name, count in counts.items() if count > 0]
         return min(wanted)[1] if wanted else None
 
+    def growth_bytes(self, member: Member) -> int:
+        """Return how much more memory the group takes with a member that is new or has changed."""
+        before = self.members.get(member.member_id)
+        growth = member.held_bytes - (before.held_bytes if before is not None else 0)
+        if member.subscribed_names in self._subscriptions:
+            return growth
+        return growth + held_by_names(member.subscribed_names)
+
     # Replaying.
 
     def put_member(self, member: Member) -> None:
@@ -219,6 +241,7 @@ class ConsumerGroup:
             self._forget(before)
         names, count = self._subscriptions.get(member.subscribed_names, (member.subscribed_names, 0))
         self._subscriptions[names] = names, count + 1
+        self.held_bytes += member.held_bytes + (0 if count else held_by_names(names))
         if names is not member.subscribed_names:
             member = replace(member, subscribed_names=names)
         self.members[member.member_id] = member
@@ -254,6 +277,7 @@ class ConsumerGroup:
             self._subscriptions[names] = names, count - 1
         else:
             del self._subscriptions[names]
+        self.held_bytes -= member.held_bytes + (0 if count > 1 else held_by_names(names))
         if member.subscribed_regex:
             _discount(self._regex_members, (member.subscribed_regex,))
         if member.server_assignor is not None:
@@ -318,6 +342,8 @@ class ConsumerGroup:
             ),
         ):
             assert Counter(found) == counted, f"{name}: {what} are {Counter(found)}, counted were {counted}"
+        held = sum(m.held_bytes for m in members) + sum(map(held_by_names, self._subscriptions))
+        assert held == self.held_bytes, f"{name}: {held} bytes are held, {self.held_bytes} were counted"
         shared = dict(self._subscriptions.values())
         assert shared == Counter(m.subscribed_names for m in members), f"{name}: subscriptions are {shared}"
         classic_count = sum(member.speaks_classic for member in members)

@@ -12,6 +12,7 @@ from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
+from kalda.coordinator.group.consumer.assignors.partition_assignor import Assignor
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig, GroupTimes
 from kalda.coordinator.group.consumer.consumer_group_records import (
@@ -23,9 +24,11 @@ from kalda.coordinator.group.consumer.consumer_group_records import (
 from kalda.coordinator.group.consumer.member import Member, MemberState
 from kalda.coordinator.group.consumer.migration import Migration
 from kalda.coordinator.group.consumer.regular_expressions import RegexRefresh
+from kalda.coordinator.group.consumer.target_computation import sliced_targets
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.events.event import EventKind
 
 logger: Final = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class ConsumerGroups:
         self.times: Final = times
         self.assignors: Final = config.assignors()
         self.regexes: Final = RegexRefresh(shard, topics)
+        self.targets: Final = sliced_targets(shard, self.assignor_of)
         self.migration: Final = migration
         self._join_required: Final[set[str]] = set()
 
@@ -72,6 +76,13 @@ class ConsumerGroups:
         found = self.shard.groups.get(group_id)
         return found if isinstance(found, ConsumerGroup) else None
 
+    def assignor_of(
+        self, group: ConsumerGroup, before: Member | None = None, after: Member | None = None
+    ) -> Assignor:
+        """Return the assignor of a group, after the member `before` becomes `after`."""
+        name = group.preferred_assignor(before, after)
+        return self.assignors.get(name or "") or next(iter(self.assignors.values()))
+
     # Loading.
 
     def on_loaded(self) -> None:
@@ -87,6 +98,7 @@ class ConsumerGroups:
     def on_unloaded(self) -> None:
         """Drop everything that is not in the log."""
         self.regexes.clear()
+        self.targets.clear()
         self._join_required.clear()
 
     # Timers.
@@ -153,6 +165,7 @@ class ConsumerGroups:
         if group is None or member is None:
             return Result((), None)
         logger.info("group %s: member %s is fenced because %s", group_id, member_id, reason)
+        self.note_member(EventKind.MEMBER_FAILED, group, member, reason)
         return Result(self.remove(group, [member]), None)
 
     def _on_revocation_timeout(self, group_id: str, member_id: str, epoch: int) -> Result[None]:
@@ -167,7 +180,33 @@ class ConsumerGroups:
             epoch,
             member.rebalance_timeout_ms,
         )
+        self.note_member(
+            EventKind.MEMBER_FAILED,
+            group,
+            member,
+            f"it did not give up its partitions within max.poll.interval.ms={member.rebalance_timeout_ms}",
+        )
         return Result(self.remove(group, [member]), None)
+
+    def note_member(self, kind: str, group: ConsumerGroup, member: Member, reason: str) -> None:
+        """Emit what a member did, which makes the group assign its partitions again."""
+        events = self.shard.events
+        cause = events.emit(
+            kind,
+            {"group": group.group_id, "member": member.member_id, "client": member.client_id},
+            {"reason": reason, "host": member.client_host, "instance_id": member.instance_id},
+        )
+        events.emit(
+            EventKind.GROUP_REBALANCING,
+            {"group": group.group_id},
+            {
+                "reason": f"{member.member_id}: {reason}",
+                "generation": group.epoch,
+                "members": len(group.members),
+                "protocol": "consumer",
+            },
+            cause=cause,
+        )
 
     # Removing members.
 
@@ -199,12 +238,17 @@ class ConsumerGroups:
 
 
 def _session_key(group_id: str, member_id: str) -> str:
-    return f"consumer-session/{group_id}/{member_id}"
+    return _member_key("consumer-session", group_id, member_id)
 
 
 def _revocation_key(group_id: str, member_id: str) -> str:
-    return f"consumer-revocation/{group_id}/{member_id}"
+    return _member_key("consumer-revocation", group_id, member_id)
 
 
 def _classic_key(group_id: str, member_id: str, phase: str) -> str:
-    return f"consumer-{phase}/{group_id}/{member_id}"
+    return _member_key(f"consumer-{phase}", group_id, member_id)
+
+
+def _member_key(kind: str, group_id: str, member_id: str) -> str:
+    # Members choose their ids; without the length, `b/c` of group `a` would be `c` of group `a/b`.
+    return f"{kind}/{len(group_id)}/{group_id}/{member_id}"

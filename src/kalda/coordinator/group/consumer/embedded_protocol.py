@@ -20,13 +20,19 @@ from kalda.protocol.protocol_errors import ProtocolError
 _VERSION: Final = Struct(">h")
 _VERSION_MAX: Final = 3
 
+SUBSCRIPTION_BYTES_MAX: Final = 512 * 1024
+"""The largest subscription of a classic member of a consumer group, which is decoded at once. One record of
+the group has at most 1 MB by default."""
+
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """Decode a member's subscription.
 
     Raises:
-        ProtocolError: the bytes cannot be decoded.
+        ProtocolError: the bytes cannot be decoded, or are too many.
     """
+    if len(data) > SUBSCRIPTION_BYTES_MAX:
+        raise ProtocolError(f"a subscription of {len(data)} bytes, {SUBSCRIPTION_BYTES_MAX} are allowed")
     return codec.decode(ConsumerProtocolSubscription, _version(data), _body(data), allow_excess=True)
 
 

@@ -10,6 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import Final, NewType, Protocol, TypeAlias
 
 from kalda.common.types import UUID
+from kalda.coordinator.group.member_memory import ENTRY_BYTES, MEMBER_BYTES
 
 Assignment: TypeAlias = Mapping[UUID, frozenset[int]]
 TopicMetadata = NewType("TopicMetadata", tuple[UUID, int])
@@ -115,6 +116,17 @@ class Member:
         """Whether the member uses the classic protocol."""
         return self.classic is not None
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory that the member takes, apart from its assignment and the names of its topics."""
+        texts = (self.member_id, self.instance_id, self.rack_id, self.client_id, self.subscribed_regex)
+        offers = self.classic.protocols if self.classic is not None else ()
+        return (
+            MEMBER_BYTES
+            + sum(len(text) for text in texts if text)
+            + sum(ENTRY_BYTES + len(offer.name) + len(offer.metadata) for offer in offers)
+        )
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         """Return whether the member owns exactly its target of that epoch."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
@@ -135,6 +147,11 @@ def assignment_of(topics: Iterable[PartitionsOfTopic]) -> Assignment:
             partitions = frozenset(topic.partitions)
             found[topic.topic_id] = partitions if present is None else present | partitions
     return found
+
+
+def held_by_names(names: frozenset[str]) -> int:
+    """Return the memory that the names of topics take."""
+    return ENTRY_BYTES * len(names) + sum(map(len, names))
 
 
 def is_within(owned: Assignment, target: Assignment) -> bool:

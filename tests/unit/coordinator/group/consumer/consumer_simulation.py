@@ -150,6 +150,7 @@ class ConsumerSimulation:
 
     def __init__(self, **settings: Any) -> None:
         self.config = ConsumerGroupConfig(**{"group_consumer_assignment_interval_ms": 0} | settings)
+        self.group_config = GroupConfig(group_initial_rebalance_delay_ms=0)
         self.of_groups: dict[str, dict[str, int]] = {}
         self.topics = FakeTopics()
         self.records: list[CoordinatorRecord] = []
@@ -162,7 +163,7 @@ class ConsumerSimulation:
     def _make(self) -> GroupShard:
         return GroupShard(
             0,
-            GroupConfig(group_initial_rebalance_delay_ms=0),
+            self.group_config,
             GroupStatistics(),
             lambda: str(next(self._ids)),
             lambda shard, classic: ConsumerProtocol(
@@ -345,7 +346,7 @@ class ConsumerSimulation:
             "topics": dict(group.topics),
             "regexes": dict(sorted(group.regexes.items())),
             "state": group.state,
-            "names": group.subscribed_names(),
+            "names": set(group.subscribed_topics(self.topics)),
             "owners": {
                 (topic_id, number): group.owner_of(topic_id, number)
                 for member in group.members.values()

@@ -131,6 +131,22 @@ def test_who_left_has_no_timers(simulation: ConsumerSimulation) -> None:
     assert {"cleanup"} == simulation.context.timers.keys()
 
 
+def test_members_of_groups_whose_names_run_together_have_timers_of_their_own(
+    simulation: ConsumerSimulation,
+) -> None:
+    for group_id, member_id in (("g/a", "m"), ("g", "a/m")):
+        joining = ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id=member_id,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        simulation.write(simulation.protocol.heartbeat(joining, 1, "client", "/host"))
+    sessions = [key for key in simulation.context.timers if key.startswith("consumer-session")]
+    assert 2 == len(sessions)
+
+
 def test_anybody_commits_to_an_empty_group(simulation: ConsumerSimulation) -> None:
     client = simulation.client("a", "t")
     simulation.beat(client)

@@ -1,14 +1,16 @@
 """The interface of an assignor, and its input.
 
-Every assignor keeps these laws: each partition of a subscribed topic goes to exactly one subscriber of the
-topic; the same input gives the same output, whatever the order of the members.
+An assignor does its work in steps, because the event loop has other work, too: five thousand members take
+seconds. Every assignor keeps these laws: each partition of a subscribed topic goes to exactly one subscriber
+of the topic; the same input gives the same output, whatever the order of the members.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Final, Protocol
 
+from kalda.common.steps import Steps
 from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.member import Assignment
 
@@ -46,6 +48,10 @@ class GroupSpec:
         return sorted(members, key=lambda member_id: _order(member_id, members[member_id].instance_id))
 
 
+MEMBERS_PER_STEP: Final = 32
+"""Members that a step handles, where each takes some 10 microseconds."""
+
+
 def _order(member_id: str, instance_id: str | None) -> tuple[bool, str]:
     return (False, instance_id) if instance_id is not None else (True, member_id)
 
@@ -58,6 +64,6 @@ class Assignor(Protocol):
         """The name by which members request it."""
         ...
 
-    def assign(self, group: GroupSpec) -> dict[str, Assignment]:
-        """Return the new assignment, with an entry for every member."""
+    def assign(self, group: GroupSpec) -> Steps[dict[str, Assignment]]:
+        """Make the new assignment, with an entry for every member."""
         ...

@@ -8,8 +8,9 @@ members, their subscriptions and the partition counts do.
 
 from typing import ClassVar
 
+from kalda.common.steps import Steps
 from kalda.common.types import UUID
-from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
+from kalda.coordinator.group.consumer.assignors.partition_assignor import MEMBERS_PER_STEP, GroupSpec
 from kalda.coordinator.group.consumer.member import Assignment
 
 
@@ -18,11 +19,12 @@ class RangeAssignor:
 
     name: ClassVar[str] = "range"
 
-    def assign(self, group: GroupSpec) -> dict[str, Assignment]:
+    def assign(self, group: GroupSpec) -> Steps[dict[str, Assignment]]:
         """Divide each topic among its subscribers; with a remainder, the first members get one more."""
-        subscribers = _subscribers(group)
+        subscribers = yield from _subscribers(group)
         assignments: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in group.members}
         for topic_id, member_ids in subscribers.items():
+            yield
             quota, extra = divmod(group.partition_counts[topic_id], len(member_ids))
             start = 0
             for position, member_id in enumerate(member_ids):
@@ -35,7 +37,7 @@ class RangeAssignor:
         return dict(assignments)
 
 
-def _subscribers(group: GroupSpec) -> dict[UUID, list[str]]:
+def _subscribers(group: GroupSpec) -> Steps[dict[UUID, list[str]]]:
     """Return the subscribers of each topic, in the order of `GroupSpec.ordered_ids`."""
     if group.is_homogeneous:
         member_ids = group.ordered_ids
@@ -43,7 +45,9 @@ def _subscribers(group: GroupSpec) -> dict[UUID, list[str]]:
             topic_id: member_ids for member in list(group.members.values())[:1] for topic_id in member.topics
         }
     subscribers: dict[UUID, list[str]] = {}
-    for member_id in group.ordered_ids:
+    for number, member_id in enumerate(group.ordered_ids):
+        if number % MEMBERS_PER_STEP == 0:
+            yield
         for topic_id in group.members[member_id].topics:
             subscribers.setdefault(topic_id, []).append(member_id)
     return subscribers

@@ -6,8 +6,9 @@ With equal subscriptions the counts differ by one at most, and no partition move
 
 from typing import ClassVar
 
+from kalda.common.steps import Steps
 from kalda.common.types import UUID
-from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
+from kalda.coordinator.group.consumer.assignors.partition_assignor import MEMBERS_PER_STEP, GroupSpec
 from kalda.coordinator.group.consumer.assignors.uniform_heterogeneous import assign_heterogeneous
 from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment
 
@@ -17,16 +18,16 @@ class UniformAssignor:
 
     name: ClassVar[str] = "uniform"
 
-    def assign(self, group: GroupSpec) -> dict[str, Assignment]:
+    def assign(self, group: GroupSpec) -> Steps[dict[str, Assignment]]:
         """Assign by the algorithm that fits the subscriptions."""
         if not group.members:
             return {}
         if group.is_homogeneous:
-            return _assign_homogeneous(group)
-        return assign_heterogeneous(group)
+            return (yield from _assign_homogeneous(group))
+        return (yield from assign_heterogeneous(group))
 
 
-def _assign_homogeneous(group: GroupSpec) -> dict[str, Assignment]:
+def _assign_homogeneous(group: GroupSpec) -> Steps[dict[str, Assignment]]:
     """Let each member keep up to its quota, then fill those that have less.
 
     The quotas that are one larger go to members that have that many already (Kafka gives them to the first
@@ -37,7 +38,11 @@ def _assign_homogeneous(group: GroupSpec) -> dict[str, Assignment]:
         return dict.fromkeys(group.members, EMPTY_ASSIGNMENT)
     counts = {topic_id: group.partition_counts[topic_id] for topic_id in topics}
     taken: dict[UUID, bytearray] = {topic_id: bytearray(count) for topic_id, count in counts.items()}
-    kept = {member_id: _valid(group.members[member_id].assigned, taken) for member_id in group.ordered_ids}
+    kept: dict[str, Assignment] = {}
+    for number, member_id in enumerate(group.ordered_ids):
+        if number % MEMBERS_PER_STEP == 0:
+            yield
+        kept[member_id] = _valid(group.members[member_id].assigned, taken)
     sizes = {
         member_id: sum(len(partitions) for partitions in assigned.values())
         for member_id, assigned in kept.items()
@@ -48,19 +53,21 @@ def _assign_homogeneous(group: GroupSpec) -> dict[str, Assignment]:
         for member_id, size in sizes.items():
             if len(larger) < extra and (size > quota) is wants_larger:
                 larger.add(member_id)
-    for member_id, assigned in kept.items():
+    for number, (member_id, assigned) in enumerate(kept.items()):
+        if number % MEMBERS_PER_STEP == 0:
+            yield
         surplus = sizes[member_id] - quota - (member_id in larger)
         if surplus > 0:
             kept[member_id] = _without_surplus(assigned, surplus, taken)
             sizes[member_id] -= surplus
-    free = [
-        (topic_id, partition)
-        for topic_id in sorted(topics, key=_by_number)
-        for partition, is_taken in enumerate(taken[topic_id])
-        if not is_taken
-    ]
+    free: list[tuple[UUID, int]] = []
+    for topic_id in sorted(topics, key=_by_number):
+        yield
+        free += [(topic_id, partition) for partition, is_taken in enumerate(taken[topic_id]) if not is_taken]
     free.reverse()
-    for member_id, assigned in kept.items():
+    for number, (member_id, assigned) in enumerate(kept.items()):
+        if number % MEMBERS_PER_STEP == 0:
+            yield
         space = quota + (member_id in larger) - sizes[member_id]
         if space > 0 and free:
             kept[member_id] = _with_free(assigned, space, free)

@@ -10,14 +10,15 @@ counterpart is ``UniformHeterogeneousAssignmentBuilder``.
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
+from kalda.common.steps import Steps
 from kalda.common.types import UUID
-from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
+from kalda.coordinator.group.consumer.assignors.partition_assignor import MEMBERS_PER_STEP, GroupSpec
 from kalda.coordinator.group.consumer.member import Assignment
 
 
-def assign_heterogeneous(group: GroupSpec) -> dict[str, Assignment]:
+def assign_heterogeneous(group: GroupSpec) -> Steps[dict[str, Assignment]]:
     """Assign the partitions of a group; the order of members and of topic ids decides ties."""
-    return _Builder(group).build()
+    return (yield from _Builder(group).build())
 
 
 class _Builder:
@@ -29,33 +30,43 @@ class _Builder:
         self._loads = [0] * len(self._ids)
         self._subscribers: dict[UUID, list[int]] = {}
         self._owned: dict[UUID, dict[int, set[int]]] = {}
-        for number, member_id in enumerate(self._ids):
-            for topic_id in group.members[member_id].topics:
-                self._subscribers.setdefault(topic_id, []).append(number)
-        self._topics = sorted(
-            self._subscribers, key=lambda topic_id: (len(self._subscribers[topic_id]), topic_id.int)
-        )
+        self._topics: list[UUID] = []
 
-    def build(self) -> dict[str, Assignment]:
+    def build(self) -> Steps[dict[str, Assignment]]:
         """Keep, fill and balance."""
-        free = self._keep()
+        subscribers = self._subscribers
+        for number, member_id in enumerate(self._ids):
+            if number % MEMBERS_PER_STEP == 0:
+                yield
+            for topic_id in self._group.members[member_id].topics:
+                subscribers.setdefault(topic_id, []).append(number)
+        self._topics = sorted(subscribers, key=lambda topic_id: (len(subscribers[topic_id]), topic_id.int))
+        free = yield from self._keep()
         for topic_id in self._topics:
             if free[topic_id]:
+                yield
                 self._fill(topic_id, free[topic_id])
-        while sum(self._balance(topic_id) for topic_id in self._topics):
-            pass
+        moved = True
+        while moved:
+            moved = False
+            for topic_id in self._topics:
+                yield
+                moved = bool(self._balance(topic_id)) or moved
         result: dict[str, dict[UUID, frozenset[int]]] = {member_id: {} for member_id in self._ids}
         for topic_id, owners in self._owned.items():
+            yield
             for number, partitions in owners.items():
                 if partitions:
                     result[self._ids[number]][topic_id] = frozenset(partitions)
         return dict(result)
 
-    def _keep(self) -> dict[UUID, Sequence[int]]:
+    def _keep(self) -> Steps[dict[UUID, Sequence[int]]]:
         """Assign what members have and may keep; return the free partitions."""
         taken = {topic_id: bytearray(self._group.partition_counts[topic_id]) for topic_id in self._topics}
         self._owned = {topic_id: {} for topic_id in self._topics}
         for number, member_id in enumerate(self._ids):
+            if number % MEMBERS_PER_STEP == 0:
+                yield
             member = self._group.members[member_id]
             for topic_id, partitions in member.assigned.items():
                 if topic_id not in member.topics:

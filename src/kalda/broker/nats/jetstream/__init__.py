@@ -1,0 +1,1 @@
+"""JetStream on a broker: streams over the topics that it leads, and the API on its NATS listeners."""

@@ -1,0 +1,663 @@
+"""A stream whose partition this broker leads: adds messages, answers where they are, and removes old ones.
+
+The index follows the log's end. What clients of Kafka write is read from the log before the
+next message is added. Messages are delivered and acknowledged once they are below the high watermark.
+"""
+
+import asyncio
+import contextlib
+import logging
+from array import array
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+from kalda.broker.nats.jetstream.jetstream_parts import JetStreamParts
+from kalda.broker.nats.jetstream.stream_consumer import MOVED, StreamConsumer
+from kalda.broker.nats.jetstream.stream_log import (
+    READ_BYTES,
+    Entry,
+    MessageCache,
+    OpenBatch,
+    Summary,
+    TransactionEnd,
+    committed,
+    decode,
+    entries,
+    read_page,
+)
+from kalda.broker.replicas.partition import ACKS_ALL, Partition
+from kalda.cluster.nats_streams import StoredStream
+from kalda.common.errors import ApiError
+from kalda.nats.jetstream import fields
+from kalda.nats.jetstream.api_errors import JetStreamError, store_failed, unavailable
+from kalda.nats.jetstream.publishing import (
+    ROLLUP_ALL,
+    Accepted,
+    Duplicate,
+    MessageIds,
+    check_message,
+)
+from kalda.nats.jetstream.stored_message import RecordReader, StoredMessage, stored_size
+from kalda.nats.jetstream.stream_config import StreamConfig
+from kalda.nats.jetstream.stream_index import MESSAGES_MAX, SUBJECTS_MAX, StreamIndex, SubjectFilter
+from kalda.nats.operations import Publish
+from kalda.net.connection import TURN_S
+from kalda.records.record import RecordBatchBuilder
+from kalda.storage.errors import LOG_ERRORS
+
+T = TypeVar("T")
+
+logger: Final = logging.getLogger(__name__)
+
+OPEN_SECONDS_MAX: Final = 4.0
+"""How long a request waits for a stream that is being opened; clients give up after 5 s."""
+
+WAITING_MESSAGES_MAX: Final = 20_000
+WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Messages that wait to be added, and those that wait to be replicated."""
+
+BATCH_BYTES_MAX: Final = 256 * 1024
+"""Messages that come together become one batch of records up to this size."""
+
+BATCH_STEPS: Final = 4_000
+"""Messages of such a batch, times the consumers of the stream."""
+
+ENTRIES_MAX: Final = 10_000
+"""Records that are decoded at once."""
+
+STEPS: Final = 2_000
+"""Messages that are indexed, or removed, between two looks at the clock."""
+
+
+class _Waiting(NamedTuple):
+    sequence: int
+    reply: bytes
+    size: int
+
+
+class _Ranges:
+    """Ranges of sequences, in order."""
+
+    def __init__(self) -> None:
+        self._ends: Final = array("q")
+
+    @property
+    def first(self) -> int:
+        return self._ends[0]
+
+    def add(self, first: int, last: int) -> None:
+        if self._ends and self._ends[-1] == first - 1:
+            self._ends[-1] = last
+        else:
+            self._ends.extend((first, last))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        ends = self._ends
+        return ((ends[at], ends[at + 1]) for at in range(0, len(ends), 2))
+
+
+class LedStream:
+    """One stream in one leader epoch of its partition."""
+
+    def __init__(
+        self, parts: JetStreamParts, name: str, stored: StoredStream, version: int, partition: Partition
+    ) -> None:
+        self.parts: Final = parts
+        self.name: Final = name
+        self.stored = stored
+        self.version = version
+        """Of the znode."""
+        self.config = StreamConfig.parse(stored.config)
+        self.partition: Final = partition
+        self.leader_epoch: Final = partition.leader_epoch
+        self.index = StreamIndex(stored.first_sequence, self.config.max_msgs_per_subject)
+        self.ids: Final = MessageIds()
+        self.consumers: Final[dict[str, StreamConsumer]] = {}
+        self.lock: Final = asyncio.Lock()
+        """Held while the stream or its consumers are changed."""
+        self.is_open = False
+        self.is_closed = False
+        self._reader = RecordReader(name, self.config.subjects)
+        self._cache: Final = MessageCache()
+        self._queue: Final[deque[Publish]] = deque()
+        self._queue_bytes = 0
+        self._unacknowledged: Final[deque[_Waiting]] = deque()
+        self._unacknowledged_bytes = 0
+        self._flushes_soon = False
+        self._looks_soon = False
+        self._is_reading = False
+        self._purges: Final[deque[tuple[SubjectFilter, int]]] = deque()
+        """Filters and sequences: messages before the sequence are to be removed."""
+        self._transactions: Final[dict[int, _Ranges]] = {}
+        """The sequences of open transactions, by producer id."""
+        self._start = 0
+        """The sequence before which messages are being removed, because the log has them no more."""
+        self._keys: Final[Sequence[Hashable]] = (partition, partition.log_end_key)
+        self._ready: Final[asyncio.Future[None]] = parts.loop.create_future()
+
+    # Life.
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker still leads the partition in the same epoch."""
+        partition = self.partition
+        return (
+            not self.is_closed
+            and partition.is_leader
+            and not partition.is_gone
+            and partition.leader_epoch == self.leader_epoch
+        )
+
+    @property
+    def replicated(self) -> int:
+        """The sequence from which on messages are not replicated yet."""
+        return min(self.partition.log.high_watermark + 1, self.index.next)
+
+    @property
+    def committed(self) -> int:
+        """The sequence from which on messages are not replicated yet, or belong to an open transaction."""
+        return min(self.replicated, self._first_open)
+
+    @property
+    def first_kept(self) -> int:
+        """The first sequence that has a message, or may have one when its transaction ends."""
+        return min(self.index.first, self._first_open)
+
+    @property
+    def _first_open(self) -> int:
+        # Transactions are in the order of their first records.
+        for ranges in self._transactions.values():
+            return ranges.first
+        return self.index.next
+
+    async def open(self) -> None:
+        """Read the log and begin to follow it.
+
+        Raises:
+            StorageError, RecordsError: the log cannot be read.
+            JetStreamError: it has more messages than the index may have.
+        """
+        self.parts.fetches.watch(self, self._keys)
+        self._is_reading = True
+        try:
+            await self._follow_log()
+            await self._remove_stored()
+        finally:
+            self._is_reading = False
+        self._remove_overdue()
+        self.is_open = True
+        if not self._ready.done():
+            self._ready.set_result(None)
+        self._flush_soon()
+
+    async def wait_open(self) -> None:
+        """Wait some seconds until the log was read."""
+        if not self._ready.done():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(OPEN_SECONDS_MAX):
+                    await asyncio.shield(self._ready)
+
+    def close(self, reason: bytes = MOVED) -> None:
+        """Stop: another broker leads, or the stream is deleted, as the status for requests that wait says."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.parts.fetches.unwatch(self, self._keys)
+        for consumer in list(self.consumers.values()):
+            consumer.close(reason)
+        while self._queue:
+            self._answer_error(self._queue.popleft().reply, unavailable())
+        while self._unacknowledged:
+            self._answer_error(self._unacknowledged.popleft().reply, unavailable())
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    async def _follow_log(self) -> None:
+        """Index the records up to the log's end."""
+        log = self.partition.log
+        start = max(self.index.next - 1, log.log_start_offset)
+        self.index.skip_to(start + 1)
+        while (offset := self.index.next - 1) < log.log_end_offset and not self.is_closed:
+            if not self.index.has_room():
+                text = f"stream {self.name} has more than {MESSAGES_MAX} sequences or {SUBJECTS_MAX} subjects"
+                raise JetStreamError(503, 10023, text)
+            page = read_page(log, offset, READ_BYTES)
+            if page.next_offset == offset:
+                break
+            found = entries(page, self._reader, offset)
+            while part := await self.parts.background.call(partial(_first_of, found)):
+                await self._index_all(part)
+            self.index.skip_to(page.next_offset + 1)
+
+    async def _index_all(self, found: Sequence[Entry]) -> None:
+        for at in range(0, len(found), STEPS):
+            now_ms = self.parts.clock.time_ms()
+            self._forget_ids(now_ms)
+            for each in found[at : at + STEPS]:
+                if isinstance(each, Summary):
+                    self._index_one(each, now_ms)
+                elif isinstance(each, OpenBatch):
+                    self._transactions.setdefault(each.producer_id, _Ranges()).add(each.first, each.last)
+                    self.index.skip_to(each.last + 1)
+                else:
+                    await self._end_transaction(each)
+            await asyncio.sleep(0)
+            await self._finish_purges()
+
+    async def _end_transaction(self, end: TransactionEnd) -> None:
+        """Index the records of a transaction if it is committed; until then there are no such messages."""
+        ranges = self._transactions.get(end.producer_id)
+        if ranges is not None and end.is_committed:
+            for first, last in ranges:
+                await self._index_committed(end.producer_id, first, last)
+        self._transactions.pop(end.producer_id, None)
+
+    async def _index_committed(self, producer_id: int, first: int, last: int) -> None:
+        log = self.partition.log
+        offset = max(first - 1, log.log_start_offset)
+        while offset < last and not self.is_closed:
+            page = read_page(log, offset, READ_BYTES if last - offset > STEPS else 1)
+            if page.next_offset == offset:
+                return
+            found = committed(page, self._reader, producer_id, offset, last)
+            while part := await self.parts.background.call(partial(_first_of, found)):
+                now_ms = self.parts.clock.time_ms()
+                for each in part:
+                    if not self._is_purged(each):
+                        self._index_one(each, now_ms)
+                await asyncio.sleep(0)
+            offset = page.next_offset
+
+    def _is_purged(self, found: Summary) -> bool:
+        """Return whether a request has removed a message before its transaction ended."""
+        stored = self.stored
+        return found.sequence < stored.first_sequence or any(
+            found.sequence < before and SubjectFilter([pattern]).includes(found.subject)
+            for pattern, before, _ in stored.purges
+        )
+
+    async def _remove_stored(self) -> None:
+        """Remove what was removed by requests."""
+        stored = self.stored
+        for pattern, before, keep in stored.purges:
+            await self.remove_before(SubjectFilter([pattern]), before, keep)
+        for first, last in stored.removed:
+            for at in range(max(first, self.index.first), min(last + 1, self.index.next), STEPS):
+                for sequence in range(at, min(last + 1, at + STEPS)):
+                    self.remove(sequence)
+                await asyncio.sleep(0)
+
+    def _index_one(self, found: Summary, now_ms: int) -> None:
+        # What clients of Kafka date ahead would outlive all that comes after it.
+        time_ms = min(max(found.time_ms, 0), now_ms)
+        is_last = found.sequence >= self.index.next
+        add = self.index.append if is_last else self.index.insert
+        for old in list(add(found.sequence, found.subject, found.size, time_ms)):
+            self.remove(old)
+        if is_last:
+            self.ids.last = found.message_id or b""
+        if found.message_id is not None:
+            self.ids.add(found.message_id, found.sequence, time_ms)
+        if found.rollup is not None and self.config.allow_rollup_hdrs:
+            filter_ = SubjectFilter() if found.rollup == ROLLUP_ALL else _literal(found.subject)
+            self._purges.append((filter_, found.sequence))
+        for consumer in self.consumers.values():
+            consumer.added(found.sequence, found.subject)
+
+    # A watcher of the purgatory.
+
+    def on_event(self, _key: Hashable, /) -> bool:
+        """Note that the log has grown, or its high watermark has moved; it is looked at in another turn."""
+        self._look_soon()
+        return False
+
+    def _look_soon(self) -> None:
+        if not self._looks_soon and not self.is_closed:
+            self._looks_soon = True
+            self.parts.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looks_soon = False
+        if self.is_closed:
+            return
+        if not self.is_current:
+            self.close()
+            return
+        self._acknowledge()
+        if self._is_behind():
+            self._catch_up()
+        for consumer in self.consumers.values():
+            consumer.wake_for_new()
+
+    def _is_behind(self) -> bool:
+        return self.index.next - 1 < self.partition.log.log_end_offset
+
+    def _catch_up(self) -> None:
+        """Index what others have appended."""
+        if not self._is_reading and self.is_open:
+            self._is_reading = True
+            self.parts.run("read stream", self._catch_up_now())
+
+    async def _catch_up_now(self) -> None:
+        try:
+            await self._follow_log()
+            self._remove_overdue()
+        except (JetStreamError, *LOG_ERRORS) as error:
+            logger.warning("stream %s is closed: its log cannot be read: %s", self.name, error)
+            self.close()
+        finally:
+            self._is_reading = False
+        self._flush_soon()
+        self._look_soon()
+
+    # Adding.
+
+    def has_subject(self, subject: bytes) -> bool:
+        """Return whether a subject is one of the stream."""
+        return self._reader.subject(subject) == subject
+
+    def add(self, sent: Publish) -> None:
+        """Add a message, in this turn of the loop or a later one; the reply subject gets the outcome."""
+        size = len(sent.payload) + len(sent.headers) + len(sent.subject)
+        if (
+            len(self._queue) + len(self._unacknowledged) >= WAITING_MESSAGES_MAX
+            or self._queue_bytes + self._unacknowledged_bytes + size > WAITING_BYTES_MAX
+            or self.is_closed
+        ):
+            self._answer_error(sent.reply, unavailable())
+            return
+        self._queue.append(sent)
+        self._queue_bytes += size
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if self._queue and not self._flushes_soon:
+            self._flushes_soon = True
+            self.parts.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushes_soon = False
+        if self.is_closed or not self.is_open:
+            return
+        loop = self.parts.loop
+        deadline = loop.time() + TURN_S
+        while self._queue:
+            if self._is_reading or self._purges:
+                self._finish_purges_soon()
+                return
+            if self._is_behind():
+                self._catch_up()
+                return
+            self._add_together(self._take())
+            if loop.time() >= deadline:
+                self._flush_soon()
+                return
+
+    @property
+    def first_count(self) -> int:
+        """How many last messages of subjects the consumers have still to deliver."""
+        return sum(each.first_count for each in self.consumers.values())
+
+    def _take(self) -> list[Publish]:
+        """Take messages that become one batch: one with headers comes alone, to be checked."""
+        config = self.config
+        # Each consumer looks at each message.
+        count_max = max(BATCH_STEPS // (2 + len(self.consumers)), 1)
+        is_alone = config.discard == "new" or config.max_msg_size >= 0
+        taken: list[Publish] = []
+        size = 0
+        while self._queue:
+            sent = self._queue[0]
+            needed = len(sent.payload) + len(sent.headers) + len(sent.subject)
+            if taken and (sent.headers or size + needed > BATCH_BYTES_MAX):
+                break
+            self._queue.popleft()
+            self._queue_bytes -= needed
+            taken.append(sent)
+            size += needed
+            if is_alone or sent.headers or len(taken) >= count_max:
+                break
+        return taken
+
+    def _add_together(self, taken: Sequence[Publish]) -> None:
+        now_ms = self.parts.clock.time_ms()
+        self._forget_ids(now_ms)
+        builder = RecordBatchBuilder()
+        added: list[tuple[Publish, Accepted]] = []
+        for sent in taken:
+            subject, _, headers, payload = sent
+            try:
+                outcome = check_message(self.config, self.index, self.ids, subject, headers, payload)
+            except JetStreamError as error:
+                self._answer_error(sent.reply, error)
+                continue
+            if isinstance(outcome, Duplicate):
+                self.parts.counts.duplicates += 1
+                # Its first copy may wait for replicas, and so does this answer.
+                self._wait_committed(sent, outcome.sequence, is_duplicate=True)
+                continue
+            builder.append_next(subject, payload, now_ms, outcome.headers)
+            added.append((sent, outcome))
+        if not added:
+            return
+        try:
+            info = self.parts.replicas.append(self.partition, memoryview(builder.build()), ACKS_ALL)
+        except (ApiError, *LOG_ERRORS) as error:
+            for sent, _ in added:
+                self._answer_error(sent.reply, store_failed(str(error) or error.code.name))
+            if not self.is_current:
+                self.close()
+            return
+        self.parts.counts.stored += len(added)
+        for number, (sent, outcome) in enumerate(added):
+            sequence = info.first_offset + 1 + number
+            subject, _, headers, payload = sent
+            size = stored_size(subject, headers, payload)
+            found = Summary(sequence, subject, size, now_ms, outcome.message_id, outcome.rollup)
+            self._index_one(found, now_ms)
+            self._cache.add(StoredMessage(sequence, subject, headers, payload, now_ms))
+            self._wait_committed(sent, sequence)
+        self._remove_overdue()
+        self._finish_purges_soon()
+        self._look_soon()
+
+    def _wait_committed(self, sent: Publish, sequence: int, *, is_duplicate: bool = False) -> None:
+        if not sent.reply or self.config.no_ack:
+            return
+        if is_duplicate:
+            text = f'{{"stream":"{self.name}", "seq":{sequence},"duplicate": true}}'
+            if sequence <= self.partition.log.high_watermark:
+                self.parts.send(sent.reply, text.encode())
+            else:
+                self._answer_error(sent.reply, unavailable())
+            return
+        size = len(sent.reply)
+        self._unacknowledged.append(_Waiting(sequence, sent.reply, size))
+        self._unacknowledged_bytes += size
+
+    def _acknowledge(self) -> None:
+        """Answer those whose messages are replicated."""
+        committed = self.partition.log.high_watermark
+        waiting = self._unacknowledged
+        while waiting and waiting[0].sequence <= committed:
+            sequence, reply, size = waiting.popleft()
+            self._unacknowledged_bytes -= size
+            self.parts.send(reply, f'{{"stream":"{self.name}", "seq":{sequence}}}'.encode())
+
+    def _answer_error(self, reply: bytes, error: JetStreamError) -> None:
+        if reply and not self.config.no_ack:
+            self.parts.send(reply, fields.dumps({"error": error.as_json(), "stream": self.name, "seq": 0}))
+
+    # Removing.
+
+    def remove(self, sequence: int) -> bool:
+        """Remove a message from the index; return whether there was one."""
+        number = self.index.number_at(sequence)
+        if number < 0:
+            return False
+        subject = self.index.subject_of(number)
+        assert subject is not None, f"message {sequence} has no subject"
+        for consumer in self.consumers.values():
+            consumer.removed(sequence, subject)
+        return self.index.remove(sequence)
+
+    async def remove_before(self, filter_: SubjectFilter, before: int, keep: int = 0) -> int:
+        """Remove the messages before a sequence that a filter includes, but for the last ones; count them."""
+        found: deque[int] = deque()
+        count = 0
+        at = self.index.first
+        before = min(before, self.index.next)
+        while at < before and not self.is_closed:
+            looked_to = at + STEPS
+            while at < looked_to:
+                sequence, at = self.index.next_match(filter_, at, STEPS)
+                if sequence is None:
+                    break
+                at = sequence + 1
+                if sequence >= before:
+                    break
+                found.append(sequence)
+                if len(found) > keep:
+                    count += self.remove(found.popleft())
+            await asyncio.sleep(0)
+        return count
+
+    def _finish_purges_soon(self) -> None:
+        if self._purges and not self._is_reading:
+            self._is_reading = True
+            self.parts.run("roll up", self._finish_purges_now())
+
+    async def _finish_purges_now(self) -> None:
+        try:
+            await self._finish_purges()
+        finally:
+            self._is_reading = False
+        self._flush_soon()
+        self._look_soon()
+
+    async def _finish_purges(self) -> None:
+        while self._purges:
+            filter_, before = self._purges[0]
+            await self.remove_before(filter_, before)
+            self._purges.popleft()
+
+    def _remove_overdue(self) -> None:
+        """Remove what the limits of the stream do not allow, for one turn."""
+        config = self.config
+        if config.max_msgs < 0 and config.max_bytes < 0 and not config.max_age:
+            return
+        oldest_ms = self.parts.clock.time_ms() - config.max_age // 1_000_000 if config.max_age else None
+        overdue = self.index.overdue(
+            messages_max=config.max_msgs, bytes_max=config.max_bytes, oldest_ms=oldest_ms
+        )
+        for count, sequence in enumerate(overdue):
+            self.remove(sequence)
+            if count >= STEPS:
+                self.parts.loop.call_soon(self._remove_more)
+                return
+
+    def _remove_more(self) -> None:
+        if not self.is_closed:
+            self._remove_overdue()
+
+    def tick(self) -> None:
+        """Remove what is too old, and let the log delete segments that nothing needs; called each second."""
+        if not self.is_open or self.is_closed:
+            return
+        if not self.is_current:
+            self.close()
+            return
+        self._remove_overdue()
+        self._forget_ids(self.parts.clock.time_ms())
+        self._follow_start()
+        log = self.partition.log
+        start = min(self.first_kept - 1, log.high_watermark)
+        if start > log.log_start_offset and not self._is_reading:
+            try:
+                log.delete_records_before(start)
+            except (ApiError, *LOG_ERRORS) as error:
+                logger.warning("stream %s: its first records cannot be deleted: %s", self.name, error)
+
+    def _forget_ids(self, now_ms: int) -> None:
+        self.ids.forget(now_ms - self.config.duplicate_window // 1_000_000)
+
+    def _follow_start(self) -> None:
+        """Remove the messages that the log has no more: clients and settings of Kafka delete records."""
+        start = self.partition.log.log_start_offset + 1
+        if start > max(self.index.first, self._start):
+            self._start = start
+            self._purges.append((SubjectFilter(), start))
+            self._finish_purges_soon()
+
+    # Reading.
+
+    def cached(self, sequence: int) -> StoredMessage | None:
+        """Return a message if it is in memory, and the log has it still."""
+        if sequence <= self.partition.log.log_start_offset:
+            self._follow_start()
+            return None
+        return self._cache.get(sequence)
+
+    async def message(self, sequence: int) -> StoredMessage | None:
+        """Return a message; None if it is removed, or cannot be read.
+
+        Raises:
+            StorageError, RecordsError: the log cannot be read.
+        """
+        if not self.index.has(sequence) or sequence <= self.partition.log.log_start_offset:
+            return None
+        found = self._cache.get(sequence)
+        if found is not None:
+            return found
+        page = read_page(self.partition.log, sequence - 1, BATCH_BYTES_MAX)
+        for each in await decode(page, self._reader, sequence - 1, self.parts.background):
+            if each.sequence == sequence:
+                found = each
+            self._cache.add(each)
+        return found
+
+    # Changing.
+
+    def configure(self, config: StreamConfig, stored: StoredStream, version: int) -> None:
+        """Take a new configuration, which is stored."""
+        self.config, self.stored, self.version = config, stored, version
+        self._reader = RecordReader(self.name, config.subjects)
+        self._remove_overdue()
+
+    def state(self) -> dict[str, object]:
+        """Return the state of the stream as responses have it."""
+        index = self.index
+        first_time = fields.NO_TIME
+        if index.count:
+            first_time = fields.time_text(index.time_at(index.first) * 1_000_000)
+        last_time = fields.NO_TIME
+        if index.last_time_ms is not None:
+            last_time = fields.time_text(index.last_time_ms * 1_000_000)
+        is_new = index.next == 1
+        found: dict[str, object] = {
+            "messages": index.count,
+            "bytes": index.bytes,
+            "first_seq": 0 if is_new else index.first,
+            "first_ts": first_time,
+            "last_seq": index.next - 1,
+            "last_ts": last_time,
+        }
+        if index.subjects:
+            found["num_subjects"] = len(index.subjects)
+        deleted = index.span - index.count
+        if deleted:
+            found["num_deleted"] = deleted
+        found["consumer_count"] = len(self.consumers)
+        return found
+
+
+def _first_of(found: Iterator[T]) -> list[T]:
+    """Return the next entries: a page of compressed batches may have very many."""
+    return list(islice(found, ENTRIES_MAX))
+
+
+def _literal(subject: bytes) -> SubjectFilter:
+    return SubjectFilter([subject.decode(errors="surrogateescape")])

@@ -1,0 +1,115 @@
+"""Acknowledgements of records: what a worker says of each, as ranges of offsets. Sans-IO."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from kalda.clients.errors import ClientError
+from kalda.common.public import public
+from kalda.common.types import UUID, TopicPartition
+
+GAP: Final = 0
+"""An acquired offset without a record. The group gives it up; a user never sees it."""
+
+
+@public
+class AcknowledgeType(IntEnum):
+    """What becomes of a delivered record; numbers are the wire's."""
+
+    ACCEPT = 1
+    """It is done and is not delivered again."""
+    RELEASE = 2
+    """It is delivered again, to any member of the group."""
+    REJECT = 3
+    """It cannot be processed and is not delivered again."""
+    RENEW = 4
+    """It stays with this consumer: the time of its lock begins again (KIP-1222)."""
+
+
+class Range(NamedTuple):
+    """Neighbouring offsets with one acknowledgement."""
+
+    first: int
+    last: int
+    kind: int
+
+
+class SharePartition(NamedTuple):
+    """A partition in a share session: the wire names its topic by id."""
+
+    topic_id: UUID
+    partition: TopicPartition
+
+
+class CommitTicket:
+    """What a caller that waits for acknowledgements gets: the outcome of each partition."""
+
+    def __init__(self) -> None:
+        self.outcomes: Final[dict[TopicPartition, ClientError | None]] = {}
+        self.open_count = 0
+        """Acknowledgements of partitions that have no outcome yet."""
+        self.done: Final = asyncio.Event()
+
+    def finished(self, partition: TopicPartition, error: ClientError | None) -> None:
+        """Take the outcome of one partition; the first error of a partition stays."""
+        self.outcomes[partition] = self.outcomes.get(partition) or error
+        self.open_count -= 1
+        if not self.open_count:
+            self.done.set()
+
+
+@dataclass(slots=True, eq=False)
+class PartitionAcknowledgements:
+    """Acknowledgements of one partition that go to one broker; `offsets` are those that the user decided."""
+
+    ranges: list[Range] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    tickets: list[CommitTicket] = field(default_factory=list)
+    """Who waits for the outcome."""
+
+    def add(self, other: "PartitionAcknowledgements") -> None:
+        """Add those of other offsets."""
+        self.ranges = ranges_of({}, (*self.ranges, *other.ranges))
+        self.offsets += other.offsets
+        for ticket in other.tickets:
+            if ticket in self.tickets:
+                ticket.open_count -= 1
+            else:
+                self.tickets.append(ticket)
+
+    def await_by(self, ticket: CommitTicket) -> None:
+        """Have a caller get the outcome, too."""
+        if ticket not in self.tickets:
+            self.tickets.append(ticket)
+            ticket.open_count += 1
+
+    @property
+    def count(self) -> int:
+        """How many offsets they are of."""
+        return sum(each.last - each.first + 1 for each in self.ranges)
+
+    @property
+    def renews(self) -> bool:
+        """Whether some locks are to be renewed."""
+        return any(each.kind == AcknowledgeType.RENEW for each in self.ranges)
+
+
+Acknowledgements = dict[SharePartition, PartitionAcknowledgements]
+
+
+def ranges_of(decisions: Mapping[int, int], others: Iterable[Range] = ()) -> list[Range]:
+    """Return offsets with their kinds, and ranges, in order; neighbours of one kind are joined.
+
+    >>> ranges_of({5: 1, 4: 1, 7: 2}, [Range(6, 6, 1)])
+    [Range(first=4, last=6, kind=1), Range(first=7, last=7, kind=2)]
+    """
+    found: list[Range] = []
+    singles = (Range(offset, offset, kind) for offset, kind in decisions.items())
+    for each in sorted((*singles, *others)):
+        if found and found[-1].kind == each.kind and found[-1].last + 1 == each.first:
+            found[-1] = Range(found[-1].first, each.last, each.kind)
+        else:
+            found.append(each)
+    return found

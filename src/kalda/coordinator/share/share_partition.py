@@ -1,0 +1,736 @@
+"""The deliveries of one share partition: which records are available, acquired or done.
+
+The leader of the partition runs it for one share group. It keeps the offsets from the start offset, below
+which everything is done, to the end offset, from which on nothing was delivered yet, as ranges in one state::
+
+    start 4                                              end 20
+    [4-6 acquired by a][7-7 acknowledged][8-11 available 1][12-19 acquired by b]
+
+A fetch acquires whole batches by the offsets in their headers; records are not decoded, unless their times or
+the order of their keys count. An acknowledgement splits ranges. A record that is given up waits for its dead
+letter, if the group has them, before it is done. What an acknowledgement changes is a `Transition`: the
+driver stores it and then confirms it, or takes it back if it could not be stored. Until then nobody gets the
+records, and no time-out takes them.
+
+No clock and no I/O: callers pass the time in milliseconds. Kafka's class is ``SharePartition``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.share.delivery_state import (
+    COUNT_MAX,
+    DELIVERIES_MAX,
+    AcknowledgeType,
+    PartitionState,
+    RecordState,
+    StateRange,
+)
+from kalda.coordinator.share.key_order import KeyOrder
+from kalda.coordinator.share.partition_limits import PartitionLimits
+from kalda.coordinator.share.record_ranges import NO_MEMBER, RecordRange, RecordRanges, Transition
+
+BATCH_OFFSETS_MAX: Final = 10_000
+"""What a fetch acquires of one batch, unless more records may be in flight. A batch can have millions of
+records. If a member acknowledged each of them in another way, their state would not fit into a record."""
+
+
+_AVAILABLE: Final = RecordState.AVAILABLE
+_ACQUIRED: Final = RecordState.ACQUIRED
+_ACKNOWLEDGED: Final = RecordState.ACKNOWLEDGED
+_ARCHIVING: Final = RecordState.ARCHIVING
+_ARCHIVED: Final = RecordState.ARCHIVED
+
+_NO_KEYS: Final[Mapping[int, int]] = {}
+
+_STATE_AFTER: Final = {
+    AcknowledgeType.GAP: _ARCHIVED,
+    AcknowledgeType.ACCEPT: _ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: _AVAILABLE,
+    AcknowledgeType.REJECT: _ARCHIVED,
+}
+
+
+class FetchedBatch(NamedTuple):
+    """The offsets of a batch in the log; `is_skipped` if its records are not for consumers.
+
+    That is so for control batches, for batches without records and, for a group that reads committed records,
+    for aborted ones.
+    """
+
+    first: int
+    last: int
+    is_skipped: bool = False
+    due_ms: int = 0
+    """Before it no record of the batch is acquired."""
+    late: Sequence[tuple[int, int]] = ()
+    """Offsets in order that are not acquired before a time, which is later than now, each with its time."""
+    keys: Mapping[int, int] = _NO_KEYS
+    """The keys by offset, or hashes of them, where records have one and their order counts."""
+
+
+class AcquiredRange(NamedTuple):
+    """Offsets that a member has acquired, and how often they were delivered, this time included."""
+
+    first: int
+    last: int
+    deliveries: int
+
+
+class DeadRange(NamedTuple):
+    """Offsets of records whose dead letters are not written yet, and how often they were delivered."""
+
+    first: int
+    last: int
+    deliveries: int
+    is_rejected: bool
+    """Whether a member rejected them; else they were delivered as often as the group allows."""
+
+
+class Acknowledgement(NamedTuple):
+    """The acknowledgement of a range; `types` has one type for all of it, or one for each offset."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+
+class Progress(NamedTuple):
+    """What to store so that transitions hold for the next leader, too."""
+
+    start_offset: int
+    complete_count: int
+    ranges: tuple[StateRange, ...]
+
+
+class SharePartition:
+    """The deliveries of one partition to one share group."""
+
+    def __init__(self, state: PartitionState, limits: PartitionLimits) -> None:
+        """`state` has a start offset: the caller has chosen one where the group had none."""
+        assert state.start_offset >= 0, f"start offset {state.start_offset}"
+        self.limits = limits
+        self.state_epoch: Final = state.state_epoch
+        self.start_offset = state.start_offset
+        """Every offset below it is done."""
+        self.end_offset = state.start_offset
+        """The first offset that was never delivered; what is between start and end is in `_ranges`."""
+        self._ranges: Final = RecordRanges()
+        self._available = 0
+        """How many offsets below the end may be acquired, now or when they are due."""
+        self._end_due_ms = 0
+        """When the record at the end is due; 0: now, or nobody has looked."""
+        self._keys: Final = KeyOrder()
+        """Empty where the order of keys does not count."""
+        for each in state.ranges:
+            if each.last < self.start_offset or not each.is_valid:
+                continue
+            first = max(each.first, self.start_offset)
+            # What no range has was acquired when the leader before this one stored its state.
+            self._append(first - 1, _AVAILABLE, 0)
+            state_now = _AVAILABLE if each.state == _ACQUIRED else RecordState(each.state)
+            self._append(each.last, state_now, each.deliveries)
+            if state_now is _ARCHIVING and self.end_offset == each.last + 1:
+                # The reason is not stored.
+                self._ranges[-1].is_rejected = each.deliveries < limits.delivery_count_limit
+        self._forget_records(limits)
+        self._advance()
+
+    # Looking.
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many offsets there are from the start offset to the end offset."""
+        return self.end_offset - self.start_offset
+
+    @property
+    def acquired_count(self) -> int:
+        """How many offsets members have acquired."""
+        return sum(each.size for each in self._ranges if each.state is _ACQUIRED)
+
+    @property
+    def complete_count(self) -> int:
+        """How many offsets from the start offset on are done."""
+        return sum(each.size for each in self._ranges if each.state.is_terminal)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the first lock or wait ends, None if there is none."""
+        # Only acquired and available ranges have deadlines.
+        deadlines = [
+            each.deadline_ms for each in self._ranges if each.deadline_ms and each.transition is None
+        ]
+        if self._end_due_ms:
+            deadlines.append(self._end_due_ms)
+        return min(deadlines) if deadlines else None
+
+    def next_fetch_offset(self, now_ms: int = 0) -> int | None:
+        """Return the first offset that may be acquired; None if there are too many records in flight."""
+        if self._available:
+            for each in self._ranges:
+                if self._may_acquire(each, now_ms):
+                    return each.first
+        if self.in_flight_count >= self.limits.in_flight_max or self._end_due_ms > now_ms:
+            return None
+        return self.end_offset
+
+    def first_unknown(self, first: int, last: int) -> int | None:
+        """Return the first of some offsets whose time and key are not known; None if there is none."""
+        first = max(first, self.start_offset)
+        if first < self.end_offset:
+            for each in self._ranges.until(self._ranges.index_of(first), last):
+                if not each.is_known and each.state is _AVAILABLE:
+                    return max(first, each.first)
+        return max(first, self.end_offset) if last >= self.end_offset else None
+
+    def dead_ranges(self, count_max: int) -> list[DeadRange]:
+        """Return the first offsets whose dead letters are to be written, `count_max` at most."""
+        found: list[DeadRange] = []
+        for each in self._ranges:
+            if count_max <= 0:
+                break
+            if each.state is _ARCHIVING and each.transition is None:
+                last = min(each.last, each.first + count_max - 1)
+                found.append(DeadRange(each.first, last, each.count, each.is_rejected))
+                count_max -= last - each.first + 1
+        return found
+
+    @property
+    def dead_count(self) -> int:
+        """How many offsets wait for their dead letters."""
+        return sum(each.size for each in self._ranges if each.state is _ARCHIVING)
+
+    def holder(self, offset: int) -> tuple[str, int] | None:
+        """Return the member that has acquired a record, and when its lock ends; None if nobody has."""
+        if not self.start_offset <= offset < self.end_offset:
+            return None
+        each = self._ranges[self._ranges.index_of(offset)]
+        return (each.member, each.deadline_ms) if each.state is _ACQUIRED else None
+
+    def is_done(self, offset: int) -> bool:
+        """Return whether a record will not be delivered again."""
+        if not self.start_offset <= offset < self.end_offset:
+            return offset < self.start_offset
+        state = self._ranges[self._ranges.index_of(offset)].state
+        return state.is_terminal or state is _ARCHIVING
+
+    def state_ranges(self) -> tuple[StateRange, ...]:
+        """Return the state of every offset in flight; what is acquired is available to a next leader."""
+        return tuple(StateRange(each.first, each.last, each.state, each.count) for each in self._ranges)
+
+    # Acquiring.
+
+    def acquire(
+        self,
+        member_id: str,
+        fetch_offset: int,
+        batches: Iterable[FetchedBatch],
+        now_ms: int,
+        *,
+        records_max: int,
+        batch_size: int = 0,
+        is_strict: bool = False,
+        is_first: bool = True,
+    ) -> list[AcquiredRange]:
+        """Acquire records for a member from batches that were read from `fetch_offset` on.
+
+        Whole batches until `records_max` is reached; with `is_strict` no record more (KIP-1206). Of a batch
+        with very many records, the next fetch acquires the rest. Batches of new records are joined to ranges
+        of up to `batch_size`. Offsets between the batches do not exist in the log any more, so they are
+        archived. Suspect records (`PartitionLimits.suspect_count`) come alone: some of them and nothing else,
+        and none without `is_first`, which says that the request has no records yet.
+        """
+        limits = self.limits
+        deadline_ms = now_ms + limits.lock_ms
+        self._end_due_ms = 0
+        acquired: list[AcquiredRange] = []
+        left = records_max
+        position = max(fetch_offset, self.start_offset)
+        for first, last, is_skipped, due_ms, late, keys in batches:
+            if left <= 0:
+                break
+            if last < position:
+                continue
+            if first > position:
+                self._archive_available(position, first - 1)
+            first = position = max(first, position)
+            if is_skipped:
+                self._archive_available(first, last)
+                position = last + 1
+                continue
+            if first < self.end_offset:
+                if limits.looks_into_batches:
+                    self._examine(first, min(last, self.end_offset - 1), due_ms, late, keys)
+                taken, is_over = self._acquire_again(
+                    member_id,
+                    first,
+                    min(last, self.end_offset - 1),
+                    left if is_strict else last - first + 1,
+                    now_ms,
+                    is_first=is_first and not acquired,
+                )
+                acquired += taken
+                left -= sum(each.last - each.first + 1 for each in taken)
+                if is_over:
+                    break
+                first = self.end_offset
+            if left > 0 and first <= last:
+                room = limits.in_flight_max - self.in_flight_count
+                if room <= 0:
+                    break
+                if due_ms > now_ms:
+                    self._end_due_ms = due_ms
+                    break
+                end = min(last, first + max(room, BATCH_OFFSETS_MAX) - 1)
+                for to, wait_ms in _pieces(first, end, late, keys) if late or keys else ((end, 0),):
+                    is_blocked = bool(keys) and self._keys.add(to, keys.get(to))
+                    if wait_ms or is_blocked:
+                        self._append(to, _AVAILABLE, 0)
+                        self._ranges[-1].deadline_ms, self._ranges[-1].is_blocked = wait_ms, is_blocked
+                        continue
+                    begin = self.end_offset
+                    added = AcquiredRange(begin, min(to, begin + left - 1) if is_strict else to, 1)
+                    self._append(added.last, _ACQUIRED, 1)
+                    self._lock(self._ranges[-1], member_id, deadline_ms)
+                    left -= added.last - begin + 1
+                    _join(acquired, added, batch_size)
+                    if added.last < to or (is_strict and left <= 0):
+                        break
+                if self.end_offset <= last:
+                    break
+            position = last + 1
+        self._advance()
+        self._ranges.coalesce()
+        return acquired
+
+    def _acquire_again(
+        self, member_id: str, first: int, last: int, count_max: int, now_ms: int, *, is_first: bool
+    ) -> tuple[list[AcquiredRange], bool]:
+        """Acquire what is available between two offsets below the end, `count_max` offsets at most.
+
+        The second result says that nothing more may be acquired, because of suspect records.
+        """
+        taken: list[AcquiredRange] = []
+        limits = self.limits
+        suspect_count, deadline_ms = limits.suspect_count, now_ms + limits.lock_ms
+        if not self._available:
+            return taken, False
+        index = self._ranges.split(first)
+        self._ranges.split(last + 1)
+        while index < len(self._ranges) and count_max > 0:
+            each = self._ranges[index]
+            if each.first > last:
+                break
+            if self._may_acquire(each, now_ms):
+                is_suspect = each.count >= suspect_count
+                if is_suspect:
+                    if taken or not is_first:
+                        return taken, True
+                    count_max = min(count_max, limits.suspects_max(each.count, each.size))
+                if each.size > count_max:
+                    self._ranges.split(each.first + count_max)
+                count_max -= each.size
+                self._available -= each.size
+                each.state, each.count = _ACQUIRED, min(each.count + 1, DELIVERIES_MAX)
+                self._lock(each, member_id, deadline_ms)
+                taken.append(AcquiredRange(each.first, each.last, each.count))
+                if is_suspect:
+                    return taken, True
+            index += 1
+        return taken, False
+
+    def _examine(
+        self, first: int, last: int, due_ms: int, late: Sequence[tuple[int, int]], keys: Mapping[int, int]
+    ) -> None:
+        """Note times and keys of records below the end that an earlier leader had in flight.
+
+        Keys become known in the order of offsets: a fetch begins with the first record that is not known.
+        """
+        for to, wait_ms in _pieces(first, last, late, keys):
+            index = self._ranges.split(first)
+            self._ranges.split(to + 1)
+            for each in self._ranges.until(index, to):
+                if not each.is_known and each.state is _AVAILABLE and each.transition is None:
+                    each.is_known = True
+                    if not each.count:
+                        each.deadline_ms = max(due_ms, wait_ms)
+                    each.is_blocked = bool(keys) and self._keys.add(each.first, keys.get(each.first))
+            first = to + 1
+
+    def _pass_keys(self, first: int, last: int) -> None:
+        """Let the next records with the keys of some records be acquired: those are done."""
+        if self._keys:
+            for offset in self._keys.remove(first, last):
+                index = self._ranges.split(offset)
+                self._ranges.split(offset + 1)
+                self._ranges[index].is_blocked = False
+
+    def _may_acquire(self, each: RecordRange, now_ms: int) -> bool:
+        return (
+            each.state is _AVAILABLE
+            and each.transition is None
+            and each.deadline_ms <= now_ms
+            and not each.is_blocked
+        )
+
+    def _lock(self, each: RecordRange, member_id: str, deadline_ms: int) -> None:
+        each.member = member_id
+        each.deadline_ms = deadline_ms
+        each.is_known = True
+
+    def _archive_available(self, first: int, last: int) -> None:
+        """Archive what nobody has acquired between two offsets, which may be beyond the end."""
+        if first < self.end_offset:
+            index = self._ranges.split(first)
+            self._ranges.split(min(last, self.end_offset - 1) + 1)
+            for each in self._ranges.until(index, last):
+                if each.state is _AVAILABLE and each.transition is None:
+                    self._available -= each.size
+                    each.state, each.deadline_ms, each.is_known = _ARCHIVED, 0, True
+                    each.is_blocked = False
+            self._pass_keys(first, min(last, self.end_offset - 1))
+        if last >= self.end_offset:
+            self._append(last, _ARCHIVED, 0)
+
+    # Acknowledging.
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], now_ms: int
+    ) -> Transition | None:
+        """Acknowledge records of a member, all or none; return what is to be stored, None for nothing.
+
+        Acknowledgements of records below the start offset change nothing: the log has deleted them.
+
+        Raises:
+            ApiError: INVALID_REQUEST, a range is malformed; INVALID_RECORD_STATE, a record is not acquired by
+                the member, or an acknowledgement of it is being stored.
+        """
+        wanted: list[tuple[int, int, AcknowledgeType]] = []
+        position = -1
+        for each in acknowledgements:
+            if each.first > each.last or each.first <= position:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"The offsets {each.first} to {each.last} are out of order."
+                )
+            position = each.last
+            wanted += self._checked(each)
+        for first, last, _ in wanted:
+            self._check_acquired(member_id, first, last)
+        transition = Transition(now_ms)
+        for first, last, kind in wanted:
+            if last < self.start_offset:
+                continue
+            index = self._ranges.split(max(first, self.start_offset))
+            self._ranges.split(last + 1)
+            for part in self._ranges.until(index, last):
+                if kind is AcknowledgeType.RENEW:
+                    part.deadline_ms = now_ms + self.limits.lock_ms
+                else:
+                    self._begin(
+                        transition, part, _STATE_AFTER[kind], is_rejected=kind is AcknowledgeType.REJECT
+                    )
+        return self._begun(transition)
+
+    def bury(self, dead: Iterable[DeadRange]) -> Transition | None:
+        """Archive records whose dead letters are written, or are not wanted any more."""
+        transition = Transition()
+        for first, last, _, _ in dead:
+            if last < self.start_offset:
+                continue
+            index = self._ranges.split(max(first, self.start_offset))
+            self._ranges.split(last + 1)
+            for each in self._ranges.until(index, last):
+                if each.state is _ARCHIVING and each.transition is None:
+                    self._begin(transition, each, _ARCHIVED, each.count, is_rejected=each.is_rejected)
+        return self._begun(transition)
+
+    def release(self, member_id: str) -> Transition | None:
+        """Make available what a member has acquired, because it has closed its session.
+
+        The delivery does not count: the member has acknowledged what it passed on to its program.
+        """
+        transition = Transition()
+        for each in self._acquired_by(member_id):
+            self._begin(transition, each, _AVAILABLE, count=each.count - 1)
+        return self._begun(transition)
+
+    def abandon(self, member_id: str, now_ms: int, unsent: Iterable[AcquiredRange] = ()) -> Transition | None:
+        """End the locks of a member that is gone without closing its session.
+
+        The delivery counts, because one of the records may be what ended the member; not that of records that
+        were not sent.
+        """
+        transition = Transition(now_ms)
+        for first, last, _ in unsent:
+            if last < self.start_offset or last >= self.end_offset:
+                continue
+            index = self._ranges.split(max(first, self.start_offset))
+            self._ranges.split(last + 1)
+            for each in self._ranges.until(index, last):
+                if each.state is _ACQUIRED and each.member == member_id and each.transition is None:
+                    self._begin(transition, each, _AVAILABLE, count=each.count - 1)
+        for each in self._acquired_by(member_id):
+            self._begin(transition, each, _AVAILABLE)
+        return self._begun(transition)
+
+    def _acquired_by(self, member_id: str) -> list[RecordRange]:
+        return [
+            each
+            for each in self._ranges
+            if each.state is _ACQUIRED and each.member == member_id and each.transition is None
+        ]
+
+    def expire(self, now_ms: int) -> Transition | None:
+        """End the locks that are over by now: the records become available, or are given up at the limit."""
+        transition = Transition(now_ms)
+        for each in self._ranges:
+            if each.state is _ACQUIRED and each.transition is None and each.deadline_ms <= now_ms:
+                self._begin(transition, each, _AVAILABLE)
+        return self._begun(transition)
+
+    def end_waits(self, now_ms: int) -> bool:
+        """Let records be acquired whose wait is over by now; return whether there are any."""
+        ended = [each for each in self._ranges if each.state is _AVAILABLE and 0 < each.deadline_ms <= now_ms]
+        for each in ended:
+            each.deadline_ms = 0
+        if ended:
+            self._ranges.coalesce()
+        if 0 < self._end_due_ms <= now_ms:
+            self._end_due_ms = 0
+            return True
+        return bool(ended)
+
+    def progress(self, transitions: Iterable[Transition]) -> Progress:
+        """Return what to store for transitions that are going to be confirmed together."""
+        changes = [change for each in transitions for change in each.changes]
+        after = {id(each): state for each, state, _ in changes}
+        start_offset, complete = self.start_offset, 0
+        is_done = True
+        for each in self._ranges:
+            is_terminal = after.get(id(each), each.state).is_terminal
+            is_done = is_done and is_terminal
+            if is_done:
+                start_offset = each.last + 1
+            elif is_terminal:
+                complete += each.size
+        ranges = tuple(
+            StateRange(each.first, each.last, state, count)
+            for each, state, count in changes
+            if each.last >= start_offset
+        )
+        return Progress(start_offset, min(complete, COUNT_MAX), ranges)
+
+    def confirm(self, transition: Transition) -> None:
+        """Apply a transition: it is stored."""
+        limits, now_ms = self.limits, transition.now_ms
+        for each, state, count in transition.changes:
+            # A range that the log's start has passed is not in the list any more, and harms nobody.
+            each.state, each.count = state, count
+            each.transition = None
+            each.member, each.deadline_ms = NO_MEMBER, 0
+            each.is_rejected = each.is_rejected and state is _ARCHIVING
+            if state is _AVAILABLE and each.last >= self.start_offset:
+                self._available += each.size
+                if limits.backoff_ms and now_ms is not None:
+                    each.deadline_ms = now_ms + limits.wait_ms(count)
+        if self._keys:
+            for each, state, _ in transition.changes:
+                if state is not _AVAILABLE:
+                    self._pass_keys(each.first, each.last)
+        self._advance()
+        self._ranges.coalesce()
+
+    def take_back(self, transition: Transition) -> None:
+        """Leave everything as it was before a transition: it could not be stored."""
+        for each, _, _ in transition.changes:
+            each.transition = None
+        self._ranges.coalesce()
+
+    def move_start(self, log_start_offset: int) -> bool:
+        """Give up the records that the log has deleted; return whether there were any."""
+        if log_start_offset <= self.start_offset:
+            return False
+        if log_start_offset >= self.end_offset:
+            self._ranges.clear()
+            self._available = 0
+            self._keys.clear()
+            self.start_offset = self.end_offset = log_start_offset
+            self._end_due_ms = 0
+            return True
+        index = self._ranges.split(log_start_offset)
+        for each in self._ranges[:index]:
+            if each.state is _AVAILABLE and each.transition is None:
+                self._available -= each.size
+        del self._ranges[:index]
+        before, self.start_offset = self.start_offset, log_start_offset
+        self._pass_keys(before, log_start_offset - 1)
+        self._advance()
+        return True
+
+    def set_limits(self, limits: PartitionLimits) -> None:
+        """Obey other settings of the group from now on."""
+        before, self.limits = self.limits, limits
+        if before.delay_ms != limits.delay_ms:
+            self._end_due_ms = 0
+        if before.has_times and not limits.has_times:
+            for each in self._ranges:
+                if each.state is _AVAILABLE and not each.count:
+                    each.deadline_ms = 0
+        if before.has_key_order and not limits.has_key_order:
+            self._keys.clear()
+            for each in self._ranges:
+                each.is_blocked = False
+        elif limits.has_key_order and not before.has_key_order:
+            self._forget_records(limits)
+
+    def _forget_records(self, limits: PartitionLimits) -> None:
+        """Have times and keys found out of what waits for a delivery, where they count."""
+        for each in self._ranges:
+            if each.state is _AVAILABLE:
+                is_due_unknown = limits.looks_into_batches and not each.count
+                each.is_known = not (limits.has_key_order or is_due_unknown)
+
+    def _checked(self, each: Acknowledgement) -> list[tuple[int, int, AcknowledgeType]]:
+        """Return the parts of an acknowledgement that have one type each."""
+        count = each.last - each.first + 1
+        if not each.types or len(each.types) not in (1, count):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{len(each.types)} acknowledge types do not fit the offsets {each.first} to {each.last}.",
+            )
+        parts: list[tuple[int, int, AcknowledgeType]] = []
+        for number, value in enumerate(each.types):
+            try:
+                kind = AcknowledgeType(value)
+            except ValueError:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"There is no acknowledge type {value}.") from None
+            if kind is AcknowledgeType.RENEW and not self.limits.may_renew:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "The group does not allow to renew acquisitions.")
+            offset = each.first + number
+            if parts and parts[-1][2] is kind:
+                parts[-1] = (parts[-1][0], offset, kind)
+            else:
+                parts.append((offset, offset, kind))
+        if len(each.types) == 1:
+            parts = [(each.first, each.last, parts[0][2])]
+        return parts
+
+    def _check_acquired(self, member_id: str, first: int, last: int) -> None:
+        if last < self.start_offset:
+            return
+        if last >= self.end_offset:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"The offsets {first} to {last} were not delivered; the next one is {self.end_offset}.",
+            )
+        index = self._ranges.index_of(max(first, self.start_offset))
+        for each in self._ranges.until(index, last):
+            if each.state is not _ACQUIRED or each.transition is not None or each.member != member_id:
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD_STATE,
+                    f"The offsets {each.first} to {each.last} are not acquired by member {member_id}.",
+                )
+
+    def _begin(
+        self,
+        transition: Transition,
+        each: RecordRange,
+        state: RecordState,
+        count: int = -1,
+        *,
+        is_rejected: bool = False,
+    ) -> None:
+        if count < 0:
+            count = each.count
+            is_given_up = is_rejected
+            if state is _AVAILABLE and count >= self.limits.delivery_count_limit:
+                state, is_given_up = _ARCHIVED, True
+            if is_given_up and self.limits.has_dead_letters:
+                state = _ARCHIVING
+        each.is_rejected = is_rejected
+        each.transition = transition
+        transition.changes.append((each, state, count))
+
+    def _begun(self, transition: Transition) -> Transition | None:
+        if transition.changes:
+            return transition
+        self._ranges.coalesce()
+        return None
+
+    # Ranges.
+
+    def _append(self, last: int, state: RecordState, count: int) -> None:
+        """Add a range from the end offset to `last`, unless it is empty."""
+        if last < self.end_offset:
+            return
+        each = RecordRange(self.end_offset, last, state, count)
+        self._ranges.append(each)
+        self.end_offset = last + 1
+        if state is _AVAILABLE:
+            self._available += each.size
+
+    def _advance(self) -> None:
+        """Move the start offset past everything that is done."""
+        count = 0
+        for each in self._ranges:
+            if not each.state.is_terminal:
+                break
+            count += 1
+        if count:
+            self.start_offset = self._ranges[count - 1].last + 1
+            del self._ranges[:count]
+
+    # Invariants.
+
+    def check_invariants(self) -> None:
+        """Assert that the ranges cover the offsets from start to end, and that counts are right."""
+        offset, available = self.start_offset, 0
+        for each in self._ranges:
+            assert each.first == offset, f"{each} begins at {each.first}, not at {offset}"
+            assert each.last >= each.first, f"{each} is empty"
+            assert (each.member != NO_MEMBER) == (each.state is _ACQUIRED), f"{each} has the wrong member"
+            if each.state is _AVAILABLE and each.transition is None:
+                available += each.size
+            offset = each.last + 1
+            assert not each.is_blocked or each.state is _AVAILABLE, f"{each} is blocked"
+        for each in self._ranges:
+            if each.is_known and each.state is _AVAILABLE:
+                for number in range(each.first, each.last + 1) if self._keys else ():
+                    is_blocked = self._keys.is_blocked(number)
+                    assert is_blocked == each.is_blocked, f"{number} in {each} is blocked or should be"
+        assert offset == self.end_offset, f"the ranges end at {offset}, the partition at {self.end_offset}"
+        assert available == self._available, f"{available} are available, {self._available} are counted"
+
+
+def _pieces(
+    first: int, last: int, late: Sequence[tuple[int, int]], keys: Mapping[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Cut offsets where one waits or has a key; yield the last of each piece, and until when it waits or 0.
+
+    0 to 9, with 4 and 5 late until 70, gives (3, 0), (4, 70), (5, 70) and (9, 0).
+    """
+    waits = dict(late)
+    for offset in sorted(keys.keys() | waits.keys()) if keys else waits:
+        if not first <= offset <= last:
+            continue
+        if offset > first:
+            yield offset - 1, 0
+        yield offset, waits.get(offset, 0)
+        first = offset + 1
+    if first <= last:
+        yield last, 0
+
+
+def _join(acquired: list[AcquiredRange], added: AcquiredRange, batch_size: int) -> None:
+    """Add a range of new records, as a part of the last one if that stays within `batch_size`."""
+    before = acquired[-1] if acquired else None
+    if (
+        before is not None
+        and before.last + 1 == added.first
+        and before.deliveries == added.deliveries
+        and added.last - before.first < batch_size
+    ):
+        acquired[-1] = before._replace(last=added.last)
+    else:
+        acquired.append(added)

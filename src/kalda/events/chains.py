@@ -1,0 +1,169 @@
+"""Answers ``kalda why``: makes chains of causes from the events of all brokers. Sans-IO.
+
+An answer has *incidents*: all events about a subject that have the same first cause. The newest incident in
+which something got worse is the answer; those before it are listed behind it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.events.causes import Evidence, partitions_of
+from kalda.events.event import CausalEvent, EventId, EventKind
+from kalda.events.words import commands, evidence, sentence, unexplained
+
+LINKS_MAX: Final = 40
+"""Links of one incident; a broker may come and go for days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One event of a chain, in words."""
+
+    event: CausalEvent
+    text: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Events with one first cause, which is the first of them."""
+
+    links: tuple[Link, ...]
+    commands: tuple[str, ...]
+
+    @property
+    def first(self) -> Link:
+        """The first cause."""
+        return self.links[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known about a subject."""
+
+    subject: str
+    facts: tuple[str, ...]
+    """The state now."""
+    incidents: tuple[Incident, ...]
+    """The newest first; the first of them is the answer."""
+    remarks: tuple[str, ...]
+    """What limits the answer: brokers that did not answer, and events that are no longer kept."""
+
+
+def explain(
+    subject: str,
+    events: Evidence,
+    effects: Sequence[CausalEvent],
+    *,
+    facts: Sequence[str] = (),
+    silent: Collection[int] = (),
+    remarks: Sequence[str] = (),
+    incidents_max: int = 5,
+) -> Answer:
+    """Group the effects by their first cause, and put each group into words.
+
+    `silent` are the brokers that did not answer, whose own events are missing.
+    """
+    # In each group the first cause is the first, as every chain begins with it.
+    groups: dict[EventId, dict[EventId, CausalEvent]] = {}
+    for effect in effects:
+        chain = events.chain_to(effect)
+        groups.setdefault(chain[0].id, {}).update({event.id: event for event in chain})
+    incidents = sorted(groups.values(), key=lambda group: _worst_ms(group.values()), reverse=True)
+    return Answer(
+        subject=subject,
+        facts=tuple(facts),
+        incidents=tuple(_incident(group, silent) for group in incidents[:incidents_max]),
+        remarks=tuple(remarks),
+    )
+
+
+def _incident(group: Mapping[EventId, CausalEvent], silent: Collection[int]) -> Incident:
+    # The first cause stays first although the next start of a killed broker, or a clock, is later.
+    root, *others = group.values()
+    ordered = [root, *sorted(others, key=lambda event: (event.time_ms, event.id))][:LINKS_MAX]
+    hint = unexplained(root, is_silent=root.subject.get("broker") in silent)
+    links = (
+        Link(root, sentence(root) + hint, evidence(root)),
+        *(Link(event, sentence(event), evidence(event)) for event in ordered[1:]),
+    )
+    return Incident(links, tuple(dict.fromkeys(command for event in ordered for command in commands(event))))
+
+
+def _worst_ms(group: Collection[CausalEvent]) -> int:
+    """Return when something got worse last; when anything changed, if nothing did."""
+    worse = [event.time_ms for event in group if is_worse(event)]
+    return max(worse) if worse else max(event.time_ms for event in group) - _RECOVERY_AGE_MS
+
+
+_RECOVERY_AGE_MS: Final = 30 * 24 * 3_600_000
+"""What recovers counts as that much older than what gets worse."""
+
+
+def is_worse(event: CausalEvent) -> bool:
+    """Return whether an event is no recovery."""
+    if event.kind == EventKind.ISR_CHANGED:
+        return bool(set(event.numbers("isr_before")) - set(event.numbers("isr")))
+    return event.kind not in _RECOVERIES
+
+
+_RECOVERIES: Final = frozenset(
+    (
+        EventKind.BROKER_STARTED,
+        EventKind.BROKER_JOINED,
+        EventKind.BROKER_REGISTERED,
+        EventKind.SESSION_RESTORED,
+        EventKind.CONTROLLER_ELECTED,
+        EventKind.DIRECTORY_RECOVERED,
+        EventKind.GROUP_STABLE,
+        EventKind.TOPIC_CREATED,
+    )
+)
+
+
+Select = Callable[[CausalEvent], bool]
+
+
+def of_names(**names: str | int) -> Select:
+    """Return what selects the events that have these names in their subject."""
+    return lambda event: event.has(**names)
+
+
+def of_broker(broker_id: int) -> Select:
+    """Return what selects the events about a broker, and those of partitions that it had to leave."""
+
+    def select(event: CausalEvent) -> bool:
+        if event.kind in (EventKind.LEADER_CHANGED, EventKind.ISR_CHANGED):
+            gone = set(event.numbers("isr_before")) - set(event.numbers("isr"))
+            return broker_id in gone or broker_id == event.number("leader_before")
+        return event.subject.get("broker") == broker_id
+
+    return select
+
+
+def of_record(topic: str, partition: int, offset: int) -> Select:
+    """Return what selects the events that took a record away."""
+
+    def select(event: CausalEvent) -> bool:
+        if event.subject.get("topic") != topic:
+            return False
+        if event.kind == EventKind.TOPIC_DELETED:
+            return True
+        return (
+            event.kind in _TAKING
+            and event.subject.get("partition") == partition
+            and event.number("from") <= offset < event.number("to")
+        )
+
+    return select
+
+
+_TAKING: Final = frozenset(
+    (EventKind.RECORDS_DELETED, EventKind.RECORDS_TRUNCATED, EventKind.RECORDS_COMPACTED)
+)
+
+
+def of_partition(topic: str, partition: int) -> Select:
+    """Return what selects the events of one partition."""
+    return lambda event: event.subject.get("topic") == topic and partition in partitions_of(event)

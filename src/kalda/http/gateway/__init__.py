@@ -1,0 +1,1 @@
+"""The gateway: streams, writes, group consumers, CloudEvents and webhooks over HTTP, under ``/v1``."""

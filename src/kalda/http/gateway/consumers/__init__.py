@@ -1,0 +1,1 @@
+"""Consumers of groups that live in this process and are used over HTTP."""

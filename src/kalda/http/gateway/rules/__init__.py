@@ -1,0 +1,1 @@
+"""Rules for requests to the gateway: other topics, rate limits and faults, by topic and caller."""

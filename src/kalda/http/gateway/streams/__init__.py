@@ -1,0 +1,1 @@
+"""Streams of records as server-sent events and over WebSockets."""

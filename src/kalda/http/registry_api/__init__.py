@@ -1,0 +1,1 @@
+"""The REST API of the schema registry: paths, parameters and bodies over `kalda.http.registry`."""

@@ -1,0 +1,69 @@
+"""Compares subjects with patterns, and patterns with each other."""
+
+import re
+from typing import Final
+
+from kalda.nats.subjects import ANY_TOKEN, ANY_TOKENS, is_literal, is_valid_subject
+
+SUBJECT_BYTES_MAX: Final = 4096
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text from a request can be subscribed to: a subject, perhaps with wildcards."""
+    subject = text.encode()
+    return (
+        len(subject) <= SUBJECT_BYTES_MAX
+        and not any(each in subject for each in b" \t\r\n\0")
+        and is_valid_subject(subject)
+    )
+
+
+class Pattern:
+    """A subject, perhaps with wildcards."""
+
+    __slots__ = ("_expression", "_tokens", "is_literal", "text")
+
+    def __init__(self, text: bytes) -> None:
+        self.text: Final = text
+        self.is_literal: Final = is_literal(text)
+        self._tokens: Final = text.split(b".")
+        self._expression: re.Pattern[bytes] | None = None
+
+    def includes(self, subject: bytes) -> bool:
+        """Return whether a subject without wildcards matches."""
+        if self.is_literal:
+            return subject == self.text
+        expression = self._expression
+        if expression is None:
+            expression = self._expression = re.compile(self.expression, re.DOTALL)
+        return expression.fullmatch(subject) is not None
+
+    @property
+    def expression(self) -> bytes:
+        """A regular expression that takes linear time: a stream's million subjects are compared with it."""
+        parts = [b"[^.]*" if each == ANY_TOKEN else re.escape(each) for each in self._tokens]
+        if self._tokens[-1] == ANY_TOKENS:
+            parts[-1] = b".*"
+        return rb"\.".join(parts)
+
+    def includes_all(self, other: "Pattern") -> bool:
+        """Return whether each subject that the other pattern includes is included."""
+        mine, others = self._tokens, other._tokens
+        for index, token in enumerate(mine):
+            if token == ANY_TOKENS:
+                return len(others) > index
+            if index >= len(others) or others[index] == ANY_TOKENS:
+                return False
+            if token != ANY_TOKEN and token != others[index]:
+                return False
+        return len(mine) == len(others)
+
+    def overlaps(self, other: "Pattern") -> bool:
+        """Return whether some subject is included in both."""
+        mine, others = self._tokens, other._tokens
+        for one, two in zip(mine, others, strict=False):
+            if ANY_TOKENS in (one, two):
+                return True
+            if one != two and ANY_TOKEN not in (one, two):
+                return False
+        return len(mine) == len(others)

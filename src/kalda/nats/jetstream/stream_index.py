@@ -1,0 +1,439 @@
+"""What a stream has: for each sequence the subject, size and time, and for each subject its last sequence.
+
+It takes 16 bytes for each sequence from the first message on, and some 250 bytes for each subject with its
+name. Messages are removed in any order; what is before the first one that is left is forgotten.
+"""
+
+import re
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from operator import attrgetter
+from typing import Final
+
+from kalda.common.steps import Steps
+from kalda.nats.jetstream.patterns import Pattern
+
+MESSAGES_MAX: Final = 16 * 1024 * 1024
+"""Sequences between the first and the last message: 256 MiB of memory."""
+
+SUBJECTS_MAX: Final = 1_000_000
+"""Subjects of one stream that have messages."""
+
+SUBJECT_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of the names of these subjects."""
+
+_NONE: Final = -1
+_ENTRIES_PER_STEP: Final = 64
+"""Subjects that one step compares with the patterns of a filter."""
+
+_SORTED_AT_ONCE: Final = 4096
+_REMOVED_PER_STEP: Final = 256
+_TRIM_AT: Final = 4096
+"""Sequences without messages at the front before their memory is given back."""
+
+
+class SubjectEntry:
+    """A subject of a stream."""
+
+    __slots__ = ("count", "kept", "last", "name", "number")
+
+    def __init__(self, name: bytes, number: int) -> None:
+        self.name: Final = name
+        self.number: Final = number
+        self.count = 0
+        self.last = 0
+        """The sequence of its last message."""
+        self.kept: deque[int] | None = None
+        """The sequences of its messages in order, where the stream limits their number."""
+
+
+_NAME: Final = attrgetter("name")
+
+
+class StreamIndex:
+    """The messages of one stream."""
+
+    def __init__(self, first_sequence: int = 1, messages_per_subject_max: int = -1) -> None:
+        self._per_subject: Final = messages_per_subject_max
+        self._numbers: array[int] = array("i")
+        self._sizes: array[int] = array("I")
+        self._times: array[int] = array("q")
+        self._base = first_sequence
+        """The sequence of the first entry of the arrays."""
+        self.first = first_sequence
+        """The sequence of the first message; without one, the next sequence."""
+        self.next = first_sequence
+        """The sequence after the last one, which may be removed."""
+        self.last_time_ms: int | None = None
+        self.count = 0
+        self.bytes = 0
+        self.subjects: Final[dict[bytes, SubjectEntry]] = {}
+        self.subject_bytes = 0
+        """Of the names of the subjects."""
+        self._by_number: Final[list[SubjectEntry | None]] = []
+        self._free_numbers: Final[list[int]] = []
+
+    @property
+    def numbers_used(self) -> int:
+        """How many numbers subjects have had, those that are free now included."""
+        return len(self._by_number)
+
+    @property
+    def span(self) -> int:
+        """How many sequences there are from the first message on."""
+        return self.next - self.first
+
+    def has_room(self, subject: bytes = b"") -> bool:
+        """Return whether a message of a subject can be added, a new one if none is given."""
+        return self.span < MESSAGES_MAX and (
+            subject in self.subjects
+            or (len(self.subjects) < SUBJECTS_MAX and self.subject_bytes + len(subject) <= SUBJECT_BYTES_MAX)
+        )
+
+    def subject_of(self, number: int) -> bytes | None:
+        """Return the subject of a number, None if no subject has it now."""
+        entry = self._by_number[number]
+        return None if entry is None else entry.name
+
+    def number_at(self, sequence: int) -> int:
+        """Return the number of a message's subject, -1 if there is no message."""
+        if not self._base <= sequence < self.next:
+            return _NONE
+        return self._numbers[sequence - self._base]
+
+    def has(self, sequence: int) -> bool:
+        """Return whether there is a message."""
+        return self.number_at(sequence) >= 0
+
+    def size_at(self, sequence: int) -> int:
+        """Return the size of a message that there is."""
+        return self._sizes[sequence - self._base]
+
+    def time_at(self, sequence: int) -> int:
+        """Return the time of a sequence from `first` on, in milliseconds."""
+        return self._times[sequence - self._base]
+
+    # Changes.
+
+    def skip_to(self, sequence: int) -> None:
+        """Leave out sequences before `sequence`: they have no message."""
+        gap = sequence - self.next
+        if gap <= 0:
+            return
+        if not self.count:
+            self._restart_at(sequence)
+            return
+        time_ms = self._times[-1] if self._times else 0
+        self._numbers.extend(array("i", [_NONE]) * gap)
+        self._sizes.extend(array("I", [0]) * gap)
+        self._times.extend(array("q", [time_ms]) * gap)
+        self.next = sequence
+
+    def append(self, sequence: int, subject: bytes, size: int, time_ms: int) -> Iterable[int]:
+        """Add a message at or after the next sequence; return those that its subject has too many of."""
+        self.skip_to(sequence)
+        if not self.count:
+            self._restart_at(sequence)
+        entry = self.subjects.get(subject)
+        if entry is None:
+            entry = self._new_entry(subject)
+        self._numbers.append(entry.number)
+        self._sizes.append(size)
+        self._times.append(time_ms)
+        self.next = sequence + 1
+        self.last_time_ms = time_ms
+        self.count += 1
+        self.bytes += size
+        before = entry.last
+        entry.count += 1
+        entry.last = sequence
+        if self._per_subject <= 0:
+            return ()
+        if self._per_subject == 1:
+            return (before,) if entry.count > 1 else ()
+        if entry.kept is None:
+            entry.kept = deque()
+        entry.kept.append(sequence)
+        return [entry.kept[index] for index in range(max(0, len(entry.kept) - self._per_subject))]
+
+    def insert(self, sequence: int, subject: bytes, size: int, time_ms: int) -> Iterable[int]:
+        """Add a message before the next sequence, where there is none; return as `append`."""
+        assert sequence < self.next, f"sequence {sequence} is appended"
+        assert not self.has(sequence), f"sequence {sequence} has a message"
+        gap = self._base - sequence
+        if gap > 0:
+            self._numbers = array("i", [_NONE]) * gap + self._numbers
+            self._sizes = array("I", [0]) * gap + self._sizes
+            self._times = array("q", [time_ms]) * gap + self._times
+            self._base = sequence
+        entry = self.subjects.get(subject)
+        if entry is None:
+            entry = self._new_entry(subject)
+        at = sequence - self._base
+        self._numbers[at], self._sizes[at], self._times[at] = entry.number, size, time_ms
+        self.first = min(self.first, sequence)
+        self.count += 1
+        self.bytes += size
+        before = entry.last
+        entry.count += 1
+        entry.last = max(before, sequence)
+        if self._per_subject <= 0:
+            return ()
+        if self._per_subject == 1:
+            return (min(before, sequence),) if entry.count > 1 else ()
+        entry.kept = deque(sorted((*(entry.kept or ()), sequence)))
+        return [entry.kept[index] for index in range(max(0, len(entry.kept) - self._per_subject))]
+
+    def remove(self, sequence: int) -> bool:
+        """Remove a message; return whether there was one."""
+        number = self.number_at(sequence)
+        if number < 0:
+            return False
+        at = sequence - self._base
+        size = self._sizes[at]
+        entry = self._by_number[number]
+        assert entry is not None, f"sequence {sequence} has no subject"
+        self._numbers[at] = _NONE
+        self.count -= 1
+        self.bytes -= size
+        entry.count -= 1
+        if entry.kept:
+            if entry.kept[0] == sequence:
+                entry.kept.popleft()
+            else:
+                entry.kept.remove(sequence)
+        if not entry.count:
+            del self.subjects[entry.name]
+            self.subject_bytes -= len(entry.name)
+            self._by_number[number] = None
+            self._free_numbers.append(number)
+        elif entry.last == sequence:
+            entry.last = self._last_before(number, at)
+        if sequence == self.first:
+            self._move_first()
+        return True
+
+    def _move_first(self) -> None:
+        numbers, base = self._numbers, self._base
+        at = self.first - base
+        end = len(numbers)
+        while at < end and numbers[at] < 0:
+            at += 1
+        self.first = base + at
+        if at >= _TRIM_AT and at * 2 >= end:
+            del self._numbers[:at], self._sizes[:at], self._times[:at]
+            self._base = self.first
+
+    def _last_before(self, number: int, end: int) -> int:
+        """Return the last sequence of a subject before an index of the arrays."""
+        wanted = array("i", [number]).tobytes()
+        step = 1 << 18
+        while end > 0:
+            start = max(0, end - step)
+            piece = self._numbers[start:end].tobytes()
+            found = piece.rfind(wanted)
+            while found >= 0 and found % 4:
+                found = piece.rfind(wanted, 0, found + 3)
+            if found >= 0:
+                return self._base + start + found // 4
+            end = start
+        raise AssertionError(f"subject {number} has no message")
+
+    def _restart_at(self, sequence: int) -> None:
+        del self._numbers[:], self._sizes[:], self._times[:]
+        self._base = self.first = self.next = sequence
+
+    def _new_entry(self, subject: bytes) -> SubjectEntry:
+        if self._free_numbers:
+            number = self._free_numbers.pop()
+        else:
+            number = len(self._by_number)
+            self._by_number.append(None)
+        entry = SubjectEntry(subject, number)
+        self._by_number[number] = self.subjects[subject] = entry
+        self.subject_bytes += len(subject)
+        return entry
+
+    # Searches.
+
+    def overdue(self, *, messages_max: int, bytes_max: int, oldest_ms: int | None) -> Iterator[int]:
+        """Yield the first message as long as the stream has too much, or messages before a time.
+
+        The caller removes each before it asks for the next one.
+        """
+        while self.count:
+            first = self.first
+            if not (
+                (messages_max >= 0 and self.count > messages_max)
+                or (bytes_max >= 0 and self.bytes > bytes_max)
+                or (oldest_ms is not None and self.time_at(first) < oldest_ms)
+            ):
+                return
+            yield first
+
+    def at_time(self, time_ms: int) -> int:
+        """Return the first sequence whose time is not before `time_ms`; times are taken to be in order."""
+        low, high = max(self.first, self._base), self.next
+        while low < high:
+            middle = (low + high) // 2
+            if self._times[middle - self._base] < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def last_before(self, filter_: "SubjectFilter", end: int) -> Steps[int | None]:
+        """Find the last message before `end` of the subjects that a filter includes."""
+        found = 0
+        later: set[int] = set()
+        for entries in filter_.entries(self):
+            for entry in entries:
+                if entry.last < end:
+                    found = max(found, entry.last)
+                else:
+                    later.add(entry.number)
+            yield
+        at = min(end, self.next) if later else 0
+        while at > max(found + 1, self.first):
+            at -= 1
+            if self.number_at(at) in later:
+                found = at
+            elif not at % _ENTRIES_PER_STEP:
+                yield
+        return found if self.has(found) else None
+
+    def lasts_before(self, filter_: "SubjectFilter", end: int) -> Steps[Sequence[int]]:
+        """Find the last message of each subject that a filter includes, in order, if it is before `end`."""
+        pieces: list[Sequence[int]] = []
+        piece: list[int] = []
+        for entries in filter_.entries(self):
+            piece += (each.last for each in entries if each.last < end)
+            if len(piece) >= _SORTED_AT_ONCE:
+                pieces.append(array("q", sorted(piece)))
+                piece = []
+            yield
+        found = array("q")
+        for sequence in merge(*pieces, sorted(piece)):
+            found.append(sequence)
+            if not len(found) % _ENTRIES_PER_STEP:
+                yield
+        return found
+
+    def included(self, filter_: "SubjectFilter") -> Steps[Sequence[SubjectEntry]]:
+        """Find the subjects that a filter includes, in the order of their names."""
+        pieces: list[list[SubjectEntry]] = []
+        piece: list[SubjectEntry] = []
+        for entries in filter_.entries(self):
+            piece += entries
+            if len(piece) >= _SORTED_AT_ONCE:
+                pieces.append(sorted(piece, key=_NAME))
+                piece = []
+            yield
+        found: list[SubjectEntry] = []
+        for entry in merge(*pieces, sorted(piece, key=_NAME), key=_NAME):
+            # One that was removed meanwhile may have come again, as another entry.
+            if entry.count:
+                found.append(entry)
+            if not len(found) % _ENTRIES_PER_STEP:
+                yield
+        return found
+
+    def removed(self, count_max: int) -> Steps[Sequence[int]]:
+        """Find the first sequences between the first and the last message that have no message."""
+        found: list[int] = []
+        at = self.first
+        while at < self.next and len(found) < count_max:
+            end = min(at + _REMOVED_PER_STEP, self.next)
+            found += (each for each in range(at, end) if not self.has(each))
+            at = end
+            yield
+        return found[:count_max]
+
+    def next_match(self, filter_: "SubjectFilter", start: int, count_max: int) -> tuple[int | None, int]:
+        """Look for the first message that a filter includes, from `start` on.
+
+        Returns its sequence, or None, and the sequence before which there is none: after `count_max` that
+        were looked at, or fewer with many patterns, a search ends without a result.
+        """
+        count_max = max(count_max // max(len(filter_.patterns), 1), 1)
+        start = max(start, self.first)
+        end = min(self.next, start + count_max)
+        numbers, base = self._numbers, self._base
+        allowed = filter_.allowed(self)
+        for sequence in range(start, end):
+            number = numbers[sequence - base]
+            if number >= 0 and (allowed is None or allowed[number]):
+                return sequence, sequence
+        return None, max(start, end)
+
+
+class SubjectFilter:
+    """Patterns of subjects; without any, all subjects are included."""
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        given = list(patterns)
+        self._is_all: Final = not given or ">" in given
+        self.patterns: Final = (
+            [] if self._is_all else [Pattern(each.encode(errors="surrogateescape")) for each in given]
+        )
+        self._literals: Final = frozenset(each.text for each in self.patterns if each.is_literal)
+        others = [each.expression for each in self.patterns if not each.is_literal]
+        self._expression: Final = re.compile(b"|".join(others), re.DOTALL) if others else None
+        """One for all patterns: a message is compared with those of a thousand consumers."""
+        self._allowed: Final = bytearray()
+        self._names: Final[list[bytes | None]] = []
+
+    @property
+    def is_all(self) -> bool:
+        """Whether each subject is included."""
+        return self._is_all
+
+    def includes(self, subject: bytes) -> bool:
+        """Return whether a subject is included."""
+        if self._is_all or subject in self._literals:
+            return True
+        return self._expression is not None and self._expression.fullmatch(subject) is not None
+
+    def entries(self, index: StreamIndex) -> Iterator[list[SubjectEntry]]:
+        """Yield the subjects that are included and have messages, some at a time.
+
+        Messages may be added and removed meanwhile.
+        """
+        if not self._is_all and self._expression is None:
+            found = [index.subjects.get(each) for each in self._literals]
+            yield [each for each in found if each is not None]
+            return
+        known = index._by_number
+        at = 0
+        while at < len(known):
+            part = known[at : at + _ENTRIES_PER_STEP]
+            yield [each for each in part if each is not None and self.includes(each.name)]
+            at += _ENTRIES_PER_STEP
+
+    def allowed(self, index: StreamIndex) -> "Allowed | None":
+        """Return what says by a subject's number whether it is included; None if all are."""
+        return None if self._is_all else Allowed(self, index)
+
+
+class Allowed:
+    """Remembers by number which subjects a filter includes; a number may get another subject."""
+
+    __slots__ = ("_filter", "_index")
+
+    def __init__(self, filter_: SubjectFilter, index: StreamIndex) -> None:
+        self._filter = filter_
+        self._index = index
+
+    def __getitem__(self, number: int) -> bool:
+        names, allowed = self._filter._names, self._filter._allowed
+        name = self._index.subject_of(number)
+        if number >= len(names):
+            missing = number + 1 - len(names)
+            names.extend([None] * missing)
+            allowed.extend(bytes(missing))
+        if names[number] is not name:
+            names[number] = name
+            allowed[number] = name is not None and self._filter.includes(name)
+        return bool(allowed[number])

@@ -1,0 +1,98 @@
+"""ShareAcknowledge (key 79): acknowledge records of a share group without a fetch (KIP-932).
+
+v0 was an early access. v2 adds renewals (KIP-1222).
+"""
+
+from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
+from kalda.protocol.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID_KIND,
+    Message,
+    Struct,
+    array,
+    wire,
+)
+
+
+class AcknowledgementBatch(Struct):
+    """One acknowledged range of offsets; one type for all of them, or one for each.
+
+    0 is a gap, 1 accept, 2 release, 3 reject and 4 renew (KIP-1222).
+    """
+
+    first_offset: int = wire(INT64, "0+")
+    last_offset: int = wire(INT64, "0+")
+    acknowledge_types: list[int] = wire(array(INT8), "0+")
+
+
+class AcknowledgePartition(Struct):
+    """The acknowledgements of one partition."""
+
+    partition_index: int = wire(INT32, "0+")
+    acknowledgement_batches: list[AcknowledgementBatch] = wire(array(AcknowledgementBatch), "0+")
+
+
+class AcknowledgeTopic(Struct):
+    """The partitions of one topic."""
+
+    topic_id: UUID = wire(UUID_KIND, "0+")
+    partitions: list[AcknowledgePartition] = wire(array(AcknowledgePartition), "0+")
+
+
+class ShareAcknowledgeRequest(Message, api_key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
+    """Acknowledges records that the member has acquired."""
+
+    group_id: str | None = wire(STRING, "0+", nullable="0+", default=None)
+    member_id: str | None = wire(STRING, "0+", nullable="0+")
+    share_session_epoch: int = wire(INT32, "0+")
+    is_renew_ack: bool = wire(BOOL, "2+")
+    topics: list[AcknowledgeTopic] = wire(array(AcknowledgeTopic), "0+")
+
+
+class LeaderIdAndEpoch(Struct):
+    """The leader of a partition; -1 if it is unknown."""
+
+    leader_id: int = wire(INT32, "0+")
+    leader_epoch: int = wire(INT32, "0+")
+
+
+class PartitionData(Struct):
+    """The outcome for one partition."""
+
+    partition_index: int = wire(INT32, "0+")
+    error_code: int = wire(INT16, "0+")
+    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
+    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, "0+")
+
+
+class ShareAcknowledgeTopicResponse(Struct):
+    """The partitions of one topic."""
+
+    topic_id: UUID = wire(UUID_KIND, "0+", ignorable=True)
+    partitions: list[PartitionData] = wire(array(PartitionData), "0+")
+
+
+class NodeEndpoint(Struct):
+    """Where a leader is reached."""
+
+    node_id: int = wire(INT32, "0+")
+    host: str = wire(STRING, "0+")
+    port: int = wire(INT32, "0+")
+    rack: str | None = wire(STRING, "0+", nullable="0+", default=None)
+
+
+class ShareAcknowledgeResponse(Message, api_key=ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+"):
+    """The outcome for each partition."""
+
+    throttle_time_ms: int = wire(INT32, "0+", ignorable=True)
+    error_code: int = wire(INT16, "0+", ignorable=True)
+    error_message: str | None = wire(STRING, "0+", nullable="0+", default=None)
+    acquisition_lock_timeout_ms: int = wire(INT32, "2+", ignorable=True)
+    responses: list[ShareAcknowledgeTopicResponse] = wire(array(ShareAcknowledgeTopicResponse), "0+")
+    node_endpoints: list[NodeEndpoint] = wire(array(NodeEndpoint), "0+")

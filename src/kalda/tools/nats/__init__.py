@@ -1,0 +1,1 @@
+"""`kalda nats`: publish, subscribe and ask over a listener of NATS."""

