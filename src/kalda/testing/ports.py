@@ -23,6 +23,9 @@ _LAST_PORT: Final = 32_000
 
 _CONTENT_BYTES_MAX: Final = 16
 
+_DIRECTORY: Final = Path("/tmp")
+"""Where the file is, whatever TMPDIR says: processes share ports without sharing that variable."""
+
 
 def free_ports(count: int) -> list[int]:
     """Return ports of 127.0.0.1 on which no process listens, and which were given least recently.
@@ -67,7 +70,8 @@ class _GivenPort:
 @contextlib.contextmanager
 def _port_given_last(turns: int = 1) -> Iterator[_GivenPort]:
     """Yield what the user's processes share, locked."""
-    path = Path(tempfile.gettempdir()) / f"kalda-testing-ports-{os.getuid()}"
+    directory = _DIRECTORY if os.access(_DIRECTORY, os.W_OK) else Path(tempfile.gettempdir())
+    path = directory / f"kalda-testing-ports-{os.getuid()}"
     # A directory that everyone writes to may hold another user's link of that name.
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

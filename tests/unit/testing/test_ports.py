@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -17,17 +16,20 @@ from kalda.testing.ports import free_ports, free_ports_in_a_row
 @pytest.fixture(autouse=True)
 def shared_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file with the port given last, in a directory of the test's own."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ports, "_DIRECTORY", tmp_path)
     return tmp_path / f"kalda-testing-ports-{os.getuid()}"
 
 
 def test_no_process_gets_what_another_one_was_given(tmp_path: Path) -> None:
-    program = "from kalda.testing.ports import free_ports; print(*free_ports(40))"
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
+    program = """
+import pathlib, sys
+from kalda.testing import ports
+
+ports._DIRECTORY = pathlib.Path(sys.argv[1])
+print(*ports.free_ports(40))
+"""
+    arguments = [sys.executable, "-c", program, str(tmp_path)]
+    processes = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     given = free_ports(40)
     for process in processes:
         output, _ = process.communicate()
