@@ -106,6 +106,8 @@ class Session:
         self._limits: Final = limits
         self.send: Final = output.send
         self.queued_bytes: Final = output.queued_bytes
+        self.key: Final = object()
+        """Stands for the client where it is counted; it keeps nothing of a client that is gone."""
         self.takes_everything = access is None
         """Whether the client gets each message of its subscriptions."""
         self._options = ConnectOptions()

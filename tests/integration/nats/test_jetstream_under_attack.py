@@ -44,6 +44,43 @@ async def test_pull_requests_of_clients_that_are_gone_make_room(tmp_path: Path) 
             assert b"1" == found.data
 
 
+async def test_pull_requests_of_one_client_at_many_consumers_leave_room_for_others(tmp_path: Path) -> None:
+    """Each consumer lets 512 wait, and nothing bounded those of all; a gone client's make room again."""
+
+    def storm(client: RawClient, first: int) -> bytes:
+        connect = b'CONNECT {"headers":true,"verbose":false}\r\nSUB storm.%d 1\r\n' % first
+        pull = b"PUB %s.S.c%d storm.%d 1\r\n1\r\n"
+        return client.ask(
+            connect, *(pull % (NEXT.encode(), each, first) * 512 for each in range(first, first + 110))
+        )
+
+    async def waiting(number: int) -> int | None:
+        return (await js.consumer_info("S", f"c{number}")).num_waiting
+
+    with jetstream_broker(tmp_path / "data") as broker:
+        async with connected(broker) as (client, js):
+            await js.add_stream(name="S", subjects=["s.>"])
+            for number in range(220):
+                await js.add_consumer("S", ConsumerConfig(name=f"c{number}", inactive_threshold=86_400.0))
+            inbox = client.new_inbox()
+            await client.subscribe(inbox)
+            with RawClient(nats_port(broker)) as first:
+                assert 100 < storm(first, 0).count(b"409 Exceeded MaxWaiting") < 20_000
+                assert (512, 0) == (await waiting(0), await waiting(109))
+                await client.publish(f"{NEXT}.S.c109", b"1", reply=inbox)
+                await client.flush(timeout=PATIENT)
+                assert 1 == await waiting(109)
+            with RawClient(nats_port(broker)) as second:
+                assert b"409 Exceeded MaxWaiting" in storm(second, 110)
+                async with asyncio.timeout(PATIENT):
+                    while await waiting(0):
+                        # Until the end of the first client is known.
+                        second.ask(b"PUB %s.S.c219 storm.110 1\r\n1\r\n" % NEXT.encode() * 1_000)
+                assert 1 == await waiting(109)
+        log = broker.log()
+    assert "Traceback" not in log
+
+
 async def test_records_deleted_by_clients_of_kafka_are_gone_from_the_stream(tmp_path: Path) -> None:
     """A consumer whose next message was deleted waited for it forever."""
     with jetstream_broker(tmp_path / "data") as broker:

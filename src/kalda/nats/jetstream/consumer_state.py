@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from kalda.nats.jetstream.consumer_config import ACK_PENDING_MAX, ConsumerConfig
+from kalda.nats.jetstream.shared_limits import SharedLimit
 from kalda.nats.jetstream.stream_index import StreamIndex, SubjectFilter
 
 SEARCHED_AT_ONCE: Final = 20_000
@@ -70,9 +71,20 @@ class Pending:
 class ConsumerState:
     """The deliveries of one consumer."""
 
-    def __init__(self, config: ConsumerConfig, start: int, first_subjects: Iterable[int] = ()) -> None:
-        """`start` is the first sequence; `first_subjects` are earlier ones, which are delivered before it."""
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        start: int,
+        first_subjects: Iterable[int] = (),
+        *,
+        limit: SharedLimit,
+    ) -> None:
+        """`start` is the first sequence; `first_subjects` are earlier ones, which are delivered before it.
+
+        `limit` is that of the messages of all consumers that wait for acknowledgements.
+        """
         self.config = config
+        self._limit: Final = limit
         self.filter: SubjectFilter = SubjectFilter(config.filters)
         self._first: array[int] = array("q", sorted(first_subjects, reverse=True))
         """Sequences before `next` that are still to be delivered, the first one last."""
@@ -162,7 +174,7 @@ class ConsumerState:
             return None, True
         if has_more:
             return None, True
-        if self.config.has_acks and len(self._pending) >= self._pending_max():
+        if self.config.has_acks and not self._may_wait():
             return None, False
         for _ in range(SETTLED_AT_ONCE):
             if not self._first:
@@ -194,9 +206,13 @@ class ConsumerState:
             heappop(self._again)
         return None
 
-    def _pending_max(self) -> int:
-        wanted = self.config.max_ack_pending
-        return min(wanted, ACK_PENDING_MAX) if wanted > 0 else ACK_PENDING_MAX
+    def _may_wait(self) -> bool:
+        """Return whether one more message may wait for its acknowledgement."""
+        count, wanted = len(self._pending), self.config.max_ack_pending
+        if count >= (min(wanted, ACK_PENDING_MAX) if wanted > 0 else ACK_PENDING_MAX):
+            return False
+        # One may always: what others acknowledge does not wake this consumer.
+        return not count or self._limit.has_room(count)
 
     def _pass(self, sequence: int) -> None:
         """Note that there is nothing to deliver before a sequence."""
@@ -225,6 +241,7 @@ class ConsumerState:
                 self.floor, self.floor_delivery = sequence, number
                 return
             pending = self._pending[sequence] = Pending(number, delivery.deliveries, 0.0)
+            self._limit.take(1)
         self._changed.add(sequence)
         self._wait(sequence, pending, now + self._ack_wait(pending.deliveries))
 
@@ -308,6 +325,7 @@ class ConsumerState:
 
     def _settle(self, sequence: int) -> None:
         pending = self._pending.pop(sequence)
+        self._limit.give_back(1)
         self._take_from_queue(pending)
         self.redelivered_count -= pending.deliveries > 1
         self._changed.add(sequence)
@@ -322,6 +340,12 @@ class ConsumerState:
             self._pass(index.first)
         # As nats-server: what is gone counts as acknowledged.
         self.floor = max(self.floor, index.first - 1)
+
+    def close(self) -> None:
+        """Forget all messages: the consumer ends."""
+        self._limit.give_back(len(self._pending))
+        self._pending.clear()
+        del self._first[:]
 
     # Storing.
 
@@ -386,6 +410,7 @@ class ConsumerState:
                 # The consumer's own sequences are not stored; the stream's are never below.
                 self._pending[sequence] = Pending(sequence, each.deliveries, now)
                 heappush(self._deadlines, (now, sequence))
+        self._limit.take(len(self._pending))
         self._first.reverse()
         self.redelivered_count = sum(each.deliveries > 1 for each in self._pending.values())
         self.next_delivery = self.next

@@ -12,6 +12,7 @@ from kalda.nats.jetstream.api_errors import (
     store_failed,
     wrong_last_sequence,
 )
+from kalda.nats.jetstream.shared_limits import SharedLimit
 from kalda.nats.jetstream.stored_message import Header, header_of, is_subject, record_headers, stored_size
 from kalda.nats.jetstream.stream_config import StreamConfig
 from kalda.nats.jetstream.stream_index import MESSAGES_MAX, StreamIndex
@@ -39,7 +40,10 @@ _FORGOTTEN_AT_ONCE: Final = 5_000
 class MessageIds:
     """The ids of the messages of the last minutes."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: SharedLimit) -> None:
+        """`limit` is that of the ids of all streams."""
+        self._limit: Final = limit
+        self._is_closed = False
         self._found: Final[dict[bytes, tuple[int, int]]] = {}
         """Sequences and times."""
         self._in_order: Final[deque[tuple[int, bytes]]] = deque()
@@ -52,10 +56,24 @@ class MessageIds:
 
     def add(self, message_id: bytes, sequence: int, time_ms: int) -> None:
         """Remember an id, unless it is too old already or there are too many."""
-        if time_ms >= self._oldest_ms and len(self._in_order) < IDS_MAX:
+        if time_ms >= self._oldest_ms and self.has_room:
+            self._limit.take(1)
             key = _id_key(message_id)
             self._found[key] = sequence, time_ms
             self._in_order.append((time_ms, key))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more id can be remembered."""
+        count = len(self._in_order)
+        return count < IDS_MAX and self._limit.has_room(count) and not self._is_closed
+
+    def close(self) -> None:
+        """Forget all ids: the stream ends."""
+        self._is_closed = True
+        self._limit.give_back(len(self._in_order))
+        self._in_order.clear()
+        self._found.clear()
 
     def find(self, message_id: bytes) -> int | None:
         """Return the sequence of a message, None if no message had the id."""
@@ -70,6 +88,7 @@ class MessageIds:
             if waiting[0][0] >= oldest_ms:
                 return
             _, key = waiting.popleft()
+            self._limit.give_back(1)
             found = self._found.get(key)
             if found is not None and found[1] < oldest_ms:
                 del self._found[key]
@@ -122,7 +141,7 @@ def check_message(
             before = ids.find(message_id)
             if before is not None:
                 return Duplicate(before)
-            if len(ids) >= IDS_MAX:
+            if not ids.has_room:
                 raise no_resources()
         _check_expected(index, ids, subject, found)
         rollup = _rollup(config, found)

@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Hashable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -10,12 +10,19 @@ from typing import Final
 from kalda.nats.jetstream import fields
 from kalda.nats.jetstream.api_errors import JetStreamError
 from kalda.nats.jetstream.consumer_config import MAX_WAITING_MAX, ConsumerConfig
+from kalda.nats.jetstream.shared_limits import ClientShares
 
 BODY_BYTES_MAX: Final = 16 * 1024
 """Of a pull request; clients send some hundred."""
 
 HEARTBEAT_MIN_NS: Final = 10 * 1_000_000
 """Between the signs of life of a request; nats-server takes any time, and is then busy with nothing else."""
+
+ENDED_AT_ONCE: Final = 128
+"""Requests whose time is up, or that get a sign of life, in one turn."""
+
+_REQUEST_BYTES: Final = 400
+"""The memory of a waiting request without its reply subject."""
 
 _NS: Final = 1_000_000_000
 
@@ -34,6 +41,13 @@ class PullRefusedError(Exception):
         self.headers: Final = headers
 
 
+class NoRoomError(PullRefusedError):
+    """A pull request is refused because of those at all consumers."""
+
+
+_TOO_MANY: Final = status(409, "Exceeded MaxWaiting")
+
+
 @dataclass(slots=True, eq=False)
 class PullRequest:
     """A request that waits for messages; times are in seconds."""
@@ -48,6 +62,13 @@ class PullRequest:
     """Seconds between signs of life; 0 without them."""
     heartbeat_at: float | None = None
     sent: int = 0
+    client: Hashable = None
+    """Has a share of the requests that may wait."""
+
+    @property
+    def memory(self) -> int:
+        """The bytes that the request takes while it waits."""
+        return _REQUEST_BYTES + len(self.reply)
 
     def pending(self) -> tuple[tuple[str, object], tuple[str, object]]:
         """Return the headers that say what is left of the request."""
@@ -132,7 +153,9 @@ def duration(nanoseconds: int) -> str:
 class PullRequests:
     """The requests that wait at one consumer; the number of those that wait makes no operation slower."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: ClientShares) -> None:
+        """`shares` are those of the clients in the requests of all consumers."""
+        self._shares: Final = shares
         self._waiting: Final[OrderedDict[PullRequest, None]] = OrderedDict()
         self._no_wait: Final[dict[PullRequest, None]] = {}
         """Those that do not wait for messages that are not there yet."""
@@ -151,9 +174,12 @@ class PullRequests:
 
         Raises:
             PullRefusedError: too many wait.
+            NoRoomError: too many wait at all consumers, or too many of this client.
         """
         if self.is_full(config):
-            raise PullRefusedError(status(409, "Exceeded MaxWaiting"))
+            raise PullRefusedError(_TOO_MANY)
+        if not self._shares.take(request.client, request.memory):
+            raise NoRoomError(_TOO_MANY)
         self._waiting[request] = None
         if request.expires is not None:
             self._expiries.add(request.expires, request)
@@ -169,9 +195,14 @@ class PullRequests:
     def remove(self, request: PullRequest) -> None:
         """Remove a request."""
         del self._waiting[request]
+        self._shares.give_back(request.client, request.memory)
         self._no_wait.pop(request, None)
         for times in (self._expiries, self._heartbeats):
             times.shrink(self._waiting)
+
+    def waits(self, request: PullRequest) -> bool:
+        """Return whether a request waits still."""
+        return request in self._waiting
 
     def all(self) -> list[PullRequest]:
         """Return all requests."""
@@ -197,18 +228,18 @@ class PullRequests:
         return False
 
     def expired(self, now: float) -> list[PullRequest]:
-        """Remove and return the requests whose time is up."""
+        """Remove and return some requests whose time is up; `next_due` says whether there are more."""
         found: list[PullRequest] = []
-        while (request := self._expiries.pop_due(now)) is not None:
+        while len(found) < ENDED_AT_ONCE and (request := self._expiries.pop_due(now)) is not None:
             if request in self._waiting:
                 found.append(request)
                 self.remove(request)
         return found
 
     def due_heartbeats(self, now: float) -> list[PullRequest]:
-        """Return the requests that get a sign of life now."""
+        """Return some requests that get a sign of life now; `next_due` says whether there are more."""
         found: list[PullRequest] = []
-        while (request := self._heartbeats.pop_due(now)) is not None:
+        while len(found) < ENDED_AT_ONCE and (request := self._heartbeats.pop_due(now)) is not None:
             if request not in self._waiting:
                 continue
             assert request.heartbeat_at is not None, "a request without heartbeats is not among them"

@@ -28,6 +28,10 @@ _NONE: Final = -1
 _ENTRIES_PER_STEP: Final = 64
 """Subjects that one step compares with the patterns of a filter."""
 
+REMEMBERED_MAX: Final = 8192
+"""Subjects of which a filter remembers whether it includes them, a power of two; 9 bytes each, and a stream
+has up to a thousand filters."""
+
 _SORTED_AT_ONCE: Final = 4096
 _REMOVED_PER_STEP: Final = 256
 _TRIM_AT: Final = 4096
@@ -418,7 +422,10 @@ class SubjectFilter:
 
 
 class Allowed:
-    """Remembers by number which subjects a filter includes; a number may get another subject."""
+    """Remembers by number which subjects a filter includes; a number may get another subject.
+
+    Numbers share the places, so that many subjects take no more memory.
+    """
 
     __slots__ = ("_filter", "_index")
 
@@ -429,11 +436,12 @@ class Allowed:
     def __getitem__(self, number: int) -> bool:
         names, allowed = self._filter._names, self._filter._allowed
         name = self._index.subject_of(number)
-        if number >= len(names):
-            missing = number + 1 - len(names)
+        slot = number & (REMEMBERED_MAX - 1)
+        if slot >= len(names):
+            missing = slot + 1 - len(names)
             names.extend([None] * missing)
             allowed.extend(bytes(missing))
-        if names[number] is not name:
-            names[number] = name
-            allowed[number] = name is not None and self._filter.includes(name)
-        return bool(allowed[number])
+        if names[slot] is not name:
+            names[slot] = name
+            allowed[slot] = name is not None and self._filter.includes(name)
+        return bool(allowed[slot])

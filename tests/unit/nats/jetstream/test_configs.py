@@ -11,6 +11,7 @@ from kalda.nats.jetstream.api_errors import JetStreamError
 from kalda.nats.jetstream.consumer_config import ConsumerConfig, check_consumer_name
 from kalda.nats.jetstream.flow_control import WINDOW_START, FlowControl
 from kalda.nats.jetstream.pull_requests import PullRefusedError, PullRequests, duration, parse_pull
+from kalda.nats.jetstream.shared_limits import ClientShares
 from kalda.nats.jetstream.stream_config import StreamConfig
 
 STREAM = StreamConfig.parse({"name": "S", "subjects": ["a.>"]})
@@ -128,7 +129,7 @@ def test_malformed_pull_requests_get_a_status(body: bytes) -> None:
 
 
 def test_pull_requests_take_turns_and_expire() -> None:
-    requests = PullRequests()
+    requests = PullRequests(ClientShares(1 << 30, 1))
     one = parse_pull(b'{"batch":2,"expires":1000000000}', b"one", PULL, 0.0)
     two = parse_pull(b"1", b"two", PULL, 0.0)
     for each in (one, two):
@@ -144,7 +145,7 @@ def test_pull_requests_take_turns_and_expire() -> None:
 
 def test_as_many_pull_requests_wait_as_are_allowed() -> None:
     config = ConsumerConfig.parse({"max_waiting": 1}, STREAM)
-    requests = PullRequests()
+    requests = PullRequests(ClientShares(1 << 30, 1))
     requests.add(parse_pull(b"", b"r", config, 0.0), config)
     with pytest.raises(PullRefusedError, match="Exceeded MaxWaiting"):
         requests.add(parse_pull(b"", b"r", config, 0.0), config)

@@ -1,6 +1,7 @@
 """The core of a consumer: what it delivers next, what acknowledgements change, and what is stored."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -13,9 +14,16 @@ from kalda.nats.jetstream.consumer_state import (
     ConsumerState,
     StoredRange,
 )
+from kalda.nats.jetstream.shared_limits import SharedLimit
 from kalda.nats.jetstream.stream_index import StreamIndex
 
 EXPLICIT = ConsumerConfig(ack_policy="explicit", ack_wait=30_000_000_000, max_ack_pending=1000)
+
+
+def made(
+    config: ConsumerConfig, start: int, first: Iterable[int] = (), limit: SharedLimit | None = None
+) -> ConsumerState:
+    return ConsumerState(config, start, first, limit=limit or SharedLimit(1 << 30, 1))
 
 
 def stream(*subjects: bytes) -> StreamIndex:
@@ -42,7 +50,7 @@ def take(
 
 
 def test_messages_are_delivered_once_and_again_after_the_wait() -> None:
-    state, index = ConsumerState(EXPLICIT, 1), stream(b"a", b"b")
+    state, index = made(EXPLICIT, 1), stream(b"a", b"b")
     assert [(1, 1), (2, 1)] == take(state, index)
     assert [] == take(state, index, 29.9)
     assert [(1, 2), (2, 2)] == take(state, index, 30.0)
@@ -50,13 +58,13 @@ def test_messages_are_delivered_once_and_again_after_the_wait() -> None:
 
 
 def test_a_filter_leaves_messages_out() -> None:
-    state = ConsumerState(replace(EXPLICIT, filter_subject="b.*"), 1)
+    state = made(replace(EXPLICIT, filter_subject="b.*"), 1)
     assert [(2, 1), (4, 1)] == take(state, stream(b"a", b"b.1", b"a", b"b.2"))
 
 
 def test_the_floor_moves_with_acknowledgements() -> None:
     """As nats-server counts it: the floor is what lies before the first message that is not acknowledged."""
-    state, index = ConsumerState(EXPLICIT, 1), stream(*[b"a"] * 5)
+    state, index = made(EXPLICIT, 1), stream(*[b"a"] * 5)
     take(state, index)
     for sequence, expected in ((1, (1, 1)), (3, (1, 1)), (2, (3, 3)), (5, (3, 3)), (4, (5, 5))):
         state.acknowledge(sequence)
@@ -65,7 +73,7 @@ def test_the_floor_moves_with_acknowledgements() -> None:
 
 
 def test_an_acknowledgement_of_all_takes_those_before_it() -> None:
-    state, index = ConsumerState(replace(EXPLICIT, ack_policy="all"), 1), stream(*[b"a"] * 5)
+    state, index = made(replace(EXPLICIT, ack_policy="all"), 1), stream(*[b"a"] * 5)
     take(state, index)
     state.acknowledge(3)
     assert (3, 3, 2) == (state.floor, state.floor_delivery, state.pending_count)
@@ -74,13 +82,13 @@ def test_an_acknowledgement_of_all_takes_those_before_it() -> None:
 
 
 def test_without_acknowledgements_nothing_waits() -> None:
-    state, index = ConsumerState(ConsumerConfig(ack_policy="none"), 1), stream(*[b"a"] * 3)
+    state, index = made(ConsumerConfig(ack_policy="none"), 1), stream(*[b"a"] * 3)
     take(state, index)
     assert (0, 3, 3) == (state.pending_count, state.floor, state.floor_delivery)
 
 
 def test_a_released_message_comes_at_once_or_after_its_delay() -> None:
-    state, index = ConsumerState(EXPLICIT, 1), stream(b"a", b"b")
+    state, index = made(EXPLICIT, 1), stream(b"a", b"b")
     take(state, index)
     state.release(2, 0, 1.0)
     state.release(1, 5.0, 1.0)
@@ -90,7 +98,7 @@ def test_a_released_message_comes_at_once_or_after_its_delay() -> None:
 
 
 def test_progress_begins_the_wait_again() -> None:
-    state, index = ConsumerState(EXPLICIT, 1), stream(b"a")
+    state, index = made(EXPLICIT, 1), stream(b"a")
     take(state, index)
     state.extend(1, 20.0)
     assert [] == take(state, index, 49.9)
@@ -99,7 +107,7 @@ def test_progress_begins_the_wait_again() -> None:
 
 def test_back_off_gives_each_delivery_its_wait() -> None:
     config = replace(EXPLICIT, backoff=(1_000_000_000, 5_000_000_000), max_deliver=4)
-    state, index = ConsumerState(config, 1), stream(b"a")
+    state, index = made(config, 1), stream(b"a")
     assert [(1, 1)] == take(state, index, 0.0)
     assert [(1, 2)] == take(state, index, 1.0)
     assert [] == take(state, index, 5.9)
@@ -110,14 +118,14 @@ def test_back_off_gives_each_delivery_its_wait() -> None:
 
 
 def test_no_more_messages_wait_than_are_allowed() -> None:
-    state, index = ConsumerState(replace(EXPLICIT, max_ack_pending=2), 1), stream(*[b"a"] * 4)
+    state, index = made(replace(EXPLICIT, max_ack_pending=2), 1), stream(*[b"a"] * 4)
     assert [(1, 1), (2, 1)] == take(state, index)
     state.acknowledge(1)
     assert [(3, 1)] == take(state, index)
 
 
 def test_removed_messages_are_not_delivered_again() -> None:
-    state, index = ConsumerState(EXPLICIT, 1), stream(b"a", b"b")
+    state, index = made(EXPLICIT, 1), stream(b"a", b"b")
     take(state, index)
     index.remove(1)
     assert [(2, 2)] == take(state, index, 30.0)
@@ -125,13 +133,13 @@ def test_removed_messages_are_not_delivered_again() -> None:
 
 
 def test_last_messages_of_subjects_come_first() -> None:
-    state, index = ConsumerState(EXPLICIT, 5, [4, 2]), stream(b"a", b"b", b"a", b"a")
+    state, index = made(EXPLICIT, 5, [4, 2]), stream(b"a", b"b", b"a", b"a")
     index.append(5, b"b", 1, 1)
     assert [(2, 1), (4, 1), (5, 1)] == take(state, index)
 
 
 def test_what_is_stored_says_what_is_done() -> None:
-    state, index = ConsumerState(EXPLICIT, 1), stream(*[b"a"] * 5)
+    state, index = made(EXPLICIT, 1), stream(*[b"a"] * 5)
     take(state, index)
     state.acknowledge(2)
     change = state.take_change()
@@ -146,7 +154,7 @@ NO_LIMIT = replace(EXPLICIT, max_ack_pending=20_000)
 
 
 def test_waits_that_end_together_are_taken_in_steps() -> None:
-    state, index = ConsumerState(NO_LIMIT, 1), stream(*[b"a"] * MANY)
+    state, index = made(NO_LIMIT, 1), stream(*[b"a"] * MANY)
     take(state, index, count=MANY)
     delivery, _ = state.find(index, index.next, 30.0)
     assert delivery is not None
@@ -155,7 +163,7 @@ def test_waits_that_end_together_are_taken_in_steps() -> None:
 
 
 def test_messages_that_are_not_delivered_again_are_settled_in_steps() -> None:
-    state, index = ConsumerState(replace(NO_LIMIT, max_deliver=1), 1), stream(*[b"a"] * MANY)
+    state, index = made(replace(NO_LIMIT, max_deliver=1), 1), stream(*[b"a"] * MANY)
     take(state, index, count=MANY)
     assert (None, True) == state.find(index, index.next, 30.0)
     assert MANY - SETTLED_AT_ONCE == state.pending_count
@@ -165,7 +173,7 @@ def test_messages_that_are_not_delivered_again_are_settled_in_steps() -> None:
 
 def test_last_messages_that_are_gone_are_left_out_in_steps() -> None:
     index = stream(*[b"%d" % each for each in range(MANY)])
-    state = ConsumerState(EXPLICIT, MANY + 1, range(1, MANY + 1))
+    state = made(EXPLICIT, MANY + 1, range(1, MANY + 1))
     for sequence in range(1, MANY + 1):
         index.remove(sequence)
     assert (None, True) == state.find(index, index.next, 0.0)
@@ -175,7 +183,7 @@ def test_last_messages_that_are_gone_are_left_out_in_steps() -> None:
 def test_nothing_is_delivered_while_too_many_changes_cannot_be_stored() -> None:
     """While the coordinator is away, what is delivered and acknowledged would fill the memory."""
     config = replace(NO_LIMIT, durable_name="d")
-    state, index = ConsumerState(config, 1), stream(*[b"a"] * (CHANGED_MAX + 100))
+    state, index = made(config, 1), stream(*[b"a"] * (CHANGED_MAX + 100))
     for _ in range(2):
         for sequence, _ in take(state, index, count=CHANGED_MAX // 2):
             state.acknowledge(sequence)
@@ -187,7 +195,7 @@ def test_nothing_is_delivered_while_too_many_changes_cannot_be_stored() -> None:
 
 def test_changes_of_a_consumer_that_is_not_stored_are_forgotten() -> None:
     """An ephemeral consumer kept a number for each message that it had ever delivered."""
-    state, index = ConsumerState(EXPLICIT, 1), stream(*[b"a"] * 100)
+    state, index = made(EXPLICIT, 1), stream(*[b"a"] * 100)
     take(state, index)
     state.forget_changes()
     assert not state.has_change
@@ -195,7 +203,7 @@ def test_changes_of_a_consumer_that_is_not_stored_are_forgotten() -> None:
 
 
 def test_what_a_purge_removes_counts_as_acknowledged() -> None:
-    state, index = ConsumerState(EXPLICIT, 1), stream(*[b"a"] * 5)
+    state, index = made(EXPLICIT, 1), stream(*[b"a"] * 5)
     take(state, index, count=3)
     for sequence in range(1, 6):
         index.remove(sequence)
@@ -206,7 +214,7 @@ def test_what_a_purge_removes_counts_as_acknowledged() -> None:
 @pytest.mark.parametrize("policy", ["explicit", "all"])
 def test_acknowledgements_in_any_order_move_the_floor_as_in_a_model(policy: str) -> None:
     choose = random.Random(policy)
-    state, index = ConsumerState(replace(NO_LIMIT, ack_policy=policy), 1), stream(*[b"a"] * 300)
+    state, index = made(replace(NO_LIMIT, ack_policy=policy), 1), stream(*[b"a"] * 300)
     take(state, index, count=300)
     pending = set(range(1, 301))
     for now in range(200):
@@ -237,7 +245,7 @@ class Store:
         self.counts = {key: count for key, count in self.counts.items() if key >= start}
 
     def restored(self, config: ConsumerConfig, now: float) -> ConsumerState:
-        state = ConsumerState(config, 1)
+        state = made(config, 1)
         ranges = [StoredRange(key, key, count) for key, count in sorted(self.counts.items())]
         state.restore(self.start, ranges, now)
         return state
@@ -254,7 +262,7 @@ def test_a_restored_consumer_delivers_what_is_not_acknowledged(seed: int) -> Non
         each for each in range(1, 61) if not filter_ or index.subjects[b"b"].number == index.number_at(each)
     ]
     first = [each.last for each in index.subjects.values()] if choose.random() < 0.3 and not filter_ else []
-    state = ConsumerState(config, 61 if first else 1, first)
+    state = made(config, 61 if first else 1, first)
     wanted = sorted(first) if first else wanted
     done: set[int] = set()
     now = 0.0
@@ -287,3 +295,28 @@ def test_a_restored_consumer_delivers_what_is_not_acknowledged(seed: int) -> Non
         for sequence, _ in found:
             state.acknowledge(sequence)
     assert set(wanted) == finished | left
+
+
+def test_consumers_share_what_may_wait_for_acknowledgements() -> None:
+    """A thousand consumers with thousands of messages each took gigabytes."""
+    limit, index = SharedLimit(100, 4), stream(*[b"a"] * 200)
+    greedy, later, last = (made(EXPLICIT, 1, limit=limit) for _ in range(3))
+    assert 20 == len(take(greedy, index, count=200))
+    assert 16 == len(take(later, index, count=200))
+    for sequence in range(1, 11):
+        greedy.acknowledge(sequence)
+    assert [(each, 1) for each in range(21, 28)] == take(greedy, index)
+    greedy.close()
+    assert 16 == limit.used
+    assert 17 == len(take(last, index, count=200))
+
+
+def test_each_consumer_delivers_a_message_where_all_have_too_many() -> None:
+    """Nothing else would wake a consumer later whose messages wait for those of others."""
+    limit, index = SharedLimit(10, 2), stream(*[b"a"] * 20)
+    restored, other = (made(EXPLICIT, 1, limit=limit) for _ in range(2))
+    restored.restore(1, [StoredRange(1, 20, 1)], 0.0)
+    assert 20 == limit.used
+    assert [(1, 1)] == take(other, index)
+    other.acknowledge(1)
+    assert [(2, 1)] == take(other, index)

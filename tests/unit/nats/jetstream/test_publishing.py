@@ -5,6 +5,7 @@ import pytest
 from kalda.nats.headers import encode_headers
 from kalda.nats.jetstream.api_errors import JetStreamError
 from kalda.nats.jetstream.publishing import Accepted, Duplicate, MessageIds, check_message
+from kalda.nats.jetstream.shared_limits import SharedLimit
 from kalda.nats.jetstream.stream_config import StreamConfig
 from kalda.nats.jetstream.stream_index import StreamIndex
 
@@ -14,7 +15,7 @@ CONFIG = StreamConfig(name="S", subjects=("a.*",))
 def check(
     headers: dict[str, str], config: StreamConfig = CONFIG, subject: bytes = b"a.1", payload: bytes = b"x"
 ) -> Accepted | Duplicate:
-    index, ids = StreamIndex(), MessageIds()
+    index, ids = StreamIndex(), MessageIds(SharedLimit(1 << 30, 1))
     index.append(1, b"a.1", 50, 0)
     index.append(2, b"a.2", 50, 0)
     ids.add(b"id2", 2, 0)
@@ -61,7 +62,7 @@ def test_an_id_that_was_there_is_a_duplicate() -> None:
 
 
 def test_ids_are_forgotten_after_the_window() -> None:
-    ids = MessageIds()
+    ids = MessageIds(SharedLimit(1 << 30, 1))
     ids.add(b"a", 1, 100)
     ids.add(b"b", 2, 200)
     ids.forget(200)
@@ -69,7 +70,7 @@ def test_ids_are_forgotten_after_the_window() -> None:
 
 
 def test_ids_are_forgotten_some_at_a_time_and_found_no_more_at_once() -> None:
-    ids = MessageIds()
+    ids = MessageIds(SharedLimit(1 << 30, 1))
     for number in range(20_000):
         ids.add(b"%d" % number, number, 100)
     ids.forget(200)
@@ -83,14 +84,14 @@ def test_ids_are_forgotten_some_at_a_time_and_found_no_more_at_once() -> None:
 
 def test_ids_before_the_window_are_not_remembered() -> None:
     """A stream of millions of messages with ids is read when it is opened."""
-    ids = MessageIds()
+    ids = MessageIds(SharedLimit(1 << 30, 1))
     ids.forget(200)
     ids.add(b"old", 1, 100)
     assert 0 == len(ids)
 
 
 def test_a_long_id_takes_as_little_memory_as_a_short_one() -> None:
-    ids = MessageIds()
+    ids = MessageIds(SharedLimit(1 << 30, 1))
     ids.add(bytes(900_000), 1, 0)
     assert 1 == ids.find(bytes(900_000))
     assert ids.find(bytes(900_001)) is None
@@ -125,4 +126,19 @@ def test_a_message_may_be_too_large() -> None:
 @pytest.mark.parametrize("block", [b"junk", b"NATS/1.0\r\nno colon\r\n\r\n", b"NATS/1.0 503\r\n\r\n"])
 def test_malformed_headers_are_refused(block: bytes) -> None:
     with pytest.raises(JetStreamError, match="bad request"):
-        check_message(CONFIG, StreamIndex(), MessageIds(), b"a.1", block, b"")
+        check_message(CONFIG, StreamIndex(), MessageIds(SharedLimit(1 << 30, 1)), b"a.1", block, b"")
+
+
+def test_streams_share_the_ids_that_are_remembered() -> None:
+    limit = SharedLimit(100, 2)
+    ids, others = MessageIds(limit), MessageIds(limit)
+    for number in range(100):
+        ids.add(b"%d" % number, number + 1, 0)
+    assert (33, 34, None) == (len(ids), ids.find(b"33") or 34, ids.find(b"99"))
+    with pytest.raises(JetStreamError, match="insufficient resources"):
+        check_message(CONFIG, StreamIndex(), ids, b"a.1", b"NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n", b"")
+    others.add(b"1", 1, 0)
+    assert 1 == others.find(b"1")
+    ids.close()
+    ids.add(b"1", 1, 0)
+    assert 1 == limit.used

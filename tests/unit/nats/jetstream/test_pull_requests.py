@@ -7,11 +7,14 @@ import pytest
 from kalda.nats.jetstream.consumer_config import ConsumerConfig
 from kalda.nats.jetstream.pull_requests import (
     BODY_BYTES_MAX,
+    ENDED_AT_ONCE,
+    NoRoomError,
     PullRefusedError,
     PullRequest,
     PullRequests,
     parse_pull,
 )
+from kalda.nats.jetstream.shared_limits import ClientShares
 
 CONFIG = ConsumerConfig(ack_policy="explicit", max_waiting=2_000)
 
@@ -34,7 +37,7 @@ def request(
 
 def test_many_waiting_requests_are_not_looked_at_for_each_message() -> None:
     """A hostile client lets 2,000 requests wait: each message looked at all of them, in one turn."""
-    requests = PullRequests()
+    requests = PullRequests(ClientShares(1 << 30, 1))
     for _ in range(2_000):
         requests.add(Counted(b"r", 5, 0, 100.0, False, 30.0, 30.0), CONFIG)
     Counted.looks = 0
@@ -49,7 +52,7 @@ def test_many_waiting_requests_are_not_looked_at_for_each_message() -> None:
 
 
 def test_a_heartbeat_that_a_message_has_put_off_comes_after_its_whole_time() -> None:
-    requests = PullRequests()
+    requests = PullRequests(ClientShares(1 << 30, 1))
     one = request(5, 100.0, 30.0)
     requests.add(one, CONFIG)
     requests.sent(one, 10, 20.0)
@@ -60,7 +63,7 @@ def test_a_heartbeat_that_a_message_has_put_off_comes_after_its_whole_time() -> 
 
 def test_times_of_requests_that_have_ended_are_forgotten() -> None:
     """A client pulls again and again, each time with a year to wait."""
-    requests = PullRequests()
+    requests = PullRequests(ClientShares(1 << 30, 1))
     for _ in range(5_000):
         one = request(1, 3e7, 1e6)
         requests.add(one, CONFIG)
@@ -80,7 +83,7 @@ def test_a_request_that_would_keep_the_broker_busy_is_refused(body: bytes) -> No
 @pytest.mark.parametrize("seed", range(20))
 def test_requests_equal_their_model(seed: int) -> None:
     choose = random.Random(seed)
-    requests, model = PullRequests(), list[PullRequest]()
+    requests, model = PullRequests(ClientShares(1 << 30, 1)), list[PullRequest]()
     now = 0.0
     for _ in range(400):
         now += choose.random()
@@ -117,3 +120,43 @@ def test_requests_equal_their_model(seed: int) -> None:
         assert first is None or found is None or found <= first
     assert len(model) == len(requests.clear())
     assert requests.first() is None
+
+
+def test_clients_share_what_may_wait_at_all_consumers() -> None:
+    """Each consumer bounds its own requests, but a client may have a thousand consumers."""
+    shares = ClientShares(100 * request().memory, 4)
+    consumers = [PullRequests(shares) for _ in range(50)]
+
+    def pull(client: str, count: int) -> int:
+        """Let requests wait until one is refused; return how many wait."""
+        for number in range(count):
+            one = request()
+            one.client = client
+            try:
+                consumers[number % 50].add(one, CONFIG)
+            except NoRoomError:
+                return number
+        return count
+
+    assert 20 == pull("one", 100)
+    assert 16 == pull("two", 100)
+    # What others have meanwhile is not the first client's again.
+    consumers[0].remove(consumers[0].all()[0])
+    assert 0 == pull("one", 100)
+    for each in consumers:
+        each.clear()
+    assert 0 == shares.limit.used
+    assert 20 == pull("three", 100)
+
+
+def test_few_requests_end_in_one_turn() -> None:
+    """2,000 requests with the same end were answered in one turn."""
+    requests = PullRequests(ClientShares(1 << 30, 1))
+    for _ in range(300):
+        requests.add(request(1, 10.0, 5.0), CONFIG)
+    assert ENDED_AT_ONCE == len(requests.due_heartbeats(5.0))
+    assert 5.0 == requests.next_due()
+    counts = []
+    while requests:
+        counts.append(len(requests.expired(10.0)))
+    assert [128, 128, 44] == counts

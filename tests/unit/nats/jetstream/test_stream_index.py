@@ -6,7 +6,7 @@ import pytest
 
 from kalda.common.steps import Steps, result_of
 from kalda.nats.jetstream import stream_index
-from kalda.nats.jetstream.stream_index import StreamIndex, SubjectFilter
+from kalda.nats.jetstream.stream_index import REMEMBERED_MAX, StreamIndex, SubjectFilter
 
 SUBJECTS = [b"a.1", b"a.2", b"b.1", b"c"]
 
@@ -196,3 +196,13 @@ def test_an_index_equals_its_model(seed: int) -> None:
                 found.append(match)
                 at = match + 1
         assert [each for each, name in model.items() if filter_.includes(name)] == found
+
+
+def test_a_filter_remembers_few_of_very_many_subjects() -> None:
+    """A thousand consumers with filters would take 9 GB where a stream has a million subjects."""
+    count = 2 * REMEMBERED_MAX
+    index = filled(*[b"s.%d" % number for number in range(count)])
+    filter_ = SubjectFilter([f"*.{count - 1}"])
+    for _ in range(2):
+        assert (count, count) == index.next_match(filter_, 1, 2 * count)
+    assert (REMEMBERED_MAX, REMEMBERED_MAX) == (len(filter_._names), len(filter_._allowed))

@@ -42,10 +42,16 @@ DURABLE_SUBJECTS_MAX: Final = 10_000
 FIRST_MAX: Final = 4_000_000
 """Subjects whose last messages the consumers of a stream have still to deliver, 8 bytes each."""
 
+FIRST_OF_ALL_MAX: Final = 16_000_000
+"""The same of all streams of the broker."""
+
 _NAME_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _COUNTED_AT_ONCE: Final = 20_000
 _WAKE_SECONDS: Final = 0.005
 _RETRY_SECONDS: Final = 1.0
+SWEEP_SECONDS: Final = 1.0
+"""Between two looks at all pull requests of all consumers for those whose clients are gone."""
+
 _EPOCH_MAX: Final = 2**31 - 1
 _YEAR_2020: Final = 1_577_836_800
 
@@ -58,6 +64,9 @@ class Consumers:
         self._parts: Final = parts
         self._learn: Final = learn
         self._pushing: Final[dict[LedConsumer, None]] = {}
+        self._all: Final[dict[LedConsumer, None]] = {}
+        self._is_sweeping = False
+        self._swept_at = -SWEEP_SECONDS
         self._wakes_soon = False
 
     def wake_pushing_soon(self) -> None:
@@ -73,6 +82,27 @@ class Consumers:
                 del self._pushing[consumer]
             else:
                 consumer.wake()
+
+    def closed(self, consumer: LedConsumer) -> None:
+        """Note that a consumer has ended."""
+        del self._all[consumer]
+        self._pushing.pop(consumer, None)
+        self._parts.limits.consumers.give_back(1)
+
+    def make_room(self) -> None:
+        """Remove the pull requests of clients that are gone: there are too many of all consumers."""
+        now = self._parts.loop.time()
+        if not self._is_sweeping and now >= self._swept_at + SWEEP_SECONDS:
+            self._is_sweeping, self._swept_at = True, now
+            self._parts.run("remove pull requests of clients that are gone", self._sweep())
+
+    async def _sweep(self) -> None:
+        try:
+            for consumer in list(self._all):
+                if consumer.waiting_count:
+                    await Turns.of_running_loop().result(consumer.end_abandoned())
+        finally:
+            self._is_sweeping = False
 
     # Making.
 
@@ -99,13 +129,16 @@ class Consumers:
         except ApiError as error:
             logger.warning("consumer %s of stream %s is not served now: %s", name, stream.name, error)
             return False
-        if stream.is_closed:
+        if _is_closed(stream):
             return True
-        state = ConsumerState(config, stored.start)
+        state = ConsumerState(config, stored.start, limit=self._parts.limits.unacknowledged)
         start, ranges = restored_ranges(found)
         state.restore(max(start, 1), ranges, self._parts.loop.time())
         state.forget_removed(stream.index)
         state.unread = await self._count(stream, state)
+        if _is_closed(stream):
+            state.close()
+            return True
         self._begin(stream, name, config, state, stored.created_ns, stored.epoch)
         return True
 
@@ -121,14 +154,16 @@ class Consumers:
         if name in stream.stored.consumers:
             # It is not restored yet.
             raise unavailable()
-        limit = stream.config.max_consumers
-        if len(stream.consumers) >= (min(limit, CONSUMERS_MAX) if limit > 0 else CONSUMERS_MAX):
+        count, limit = len(stream.consumers), stream.config.max_consumers
+        if count >= (min(limit, CONSUMERS_MAX) if limit > 0 else CONSUMERS_MAX) or not (
+            self._parts.limits.consumers.has_room(count)
+        ):
             raise JetStreamError(400, 10026, "maximum consumers limit reached")
         name = name or self._new_name(stream)
         start, first = await self._start(stream, config)
-        if len(first) > (DURABLE_SUBJECTS_MAX if config.durable_name else FIRST_MAX - stream.first_count):
+        if len(first) > self._first_max(stream, config):
             raise no_resources()
-        state = ConsumerState(config, start, first)
+        state = ConsumerState(config, start, first, limit=self._parts.limits.unacknowledged)
         created_ns = self._parts.clock.time_ns()
         epoch = min(max(created_ns // 1_000_000_000 - _YEAR_2020, 0), _EPOCH_MAX)
         if config.durable_name:
@@ -137,6 +172,12 @@ class Consumers:
         if stream.is_closed:
             raise unavailable()
         return self._begin(stream, name, config, state, created_ns, epoch)
+
+    def _first_max(self, stream: LedStream, config: ConsumerConfig) -> int:
+        if config.durable_name:
+            return DURABLE_SUBJECTS_MAX
+        of_all = sum(each.first_count for each in self._all)
+        return min(FIRST_MAX - stream.first_count, FIRST_OF_ALL_MAX - of_all)
 
     def _new_name(self, stream: LedStream) -> str:
         while True:
@@ -216,8 +257,10 @@ class Consumers:
         created_ns: int,
         epoch: int,
     ) -> LedConsumer:
-        consumer = LedConsumer(stream, name, config, state, created_ns, epoch, self.remove)
+        consumer = LedConsumer(stream, name, config, state, created_ns, epoch, self)
         stream.consumers[name] = consumer
+        self._all[consumer] = None
+        self._parts.limits.consumers.take(1)
         if config.is_push:
             self._pushing[consumer] = None
         consumer.open()
@@ -279,6 +322,11 @@ class Consumers:
         """Delete the state of a deleted stream's consumers."""
         for name in stream.stored.consumers:
             self._parts.states().delete(consumer_key(stream, name))
+
+
+def _is_closed(stream: LedStream) -> bool:
+    """Return whether a stream was closed during a wait; checkers take an attribute for unchanged."""
+    return stream.is_closed
 
 
 async def _result(pending: Pending[T]) -> T:

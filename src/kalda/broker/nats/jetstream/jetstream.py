@@ -8,7 +8,7 @@ here is answered here or refused: it takes one hop.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
 from typing import Final
 
@@ -185,7 +185,9 @@ class JetStream:
             # What it asks for would go to others in its name.
             sent = sent._replace(reply=b"")
         known = self.streams.of(subscription)
-        return self._take(sent, "" if known is None else known.name, access)
+        origin = message.origin
+        client = origin.key if isinstance(origin, Session) else None
+        return self._take(sent, "" if known is None else known.name, access, client)
 
     # Called by the routes.
 
@@ -195,7 +197,8 @@ class JetStream:
             self.carrier.requests.answer(broker_id, message.sent)
             return
         access = self._clients.access(message.principal, message.host)
-        if self._is_closed or not self._take(message.sent, message.stream, access, is_carried=True):
+        client = broker_id, message.principal, message.host
+        if self._is_closed or not self._take(message.sent, message.stream, access, client, is_carried=True):
             self._refuse(message.sent.reply)
 
     def lost(self, broker_id: int) -> None:
@@ -210,17 +213,23 @@ class JetStream:
     # Messages, acknowledgements and pull requests.
 
     def _take(
-        self, sent: Publish, stream: str, access: NatsAccess | None, *, is_carried: bool = False
+        self,
+        sent: Publish,
+        stream: str,
+        access: NatsAccess | None,
+        client: Hashable,
+        *,
+        is_carried: bool = False,
     ) -> bool:
         """Take a message for a stream, or another one by its subject; return False if nobody is there."""
         if stream:
             self._add(stream, sent, access, is_carried=is_carried)
         elif sent.subject.startswith(PREFIX):
-            return self._acknowledge(sent, access, is_carried=is_carried)
+            return self._acknowledge(sent, access, client, is_carried=is_carried)
         elif sent.subject.startswith(_FLOW):
             self._flow(sent, access, is_carried=is_carried)
         elif sent.subject.startswith(_NEXT):
-            self._next(sent, access, is_carried=is_carried)
+            self._next(sent, access, client, is_carried=is_carried)
         else:
             self._enqueue(sent, access, is_carried=is_carried)
         return True
@@ -257,14 +266,18 @@ class JetStream:
         if reply:
             self._parts.send(reply, fields.dumps({"error": error.as_json(), "stream": name, "seq": 0}))
 
-    def _acknowledge(self, sent: Publish, access: NatsAccess | None, *, is_carried: bool) -> bool:
+    def _acknowledge(
+        self, sent: Publish, access: NatsAccess | None, client: Hashable, *, is_carried: bool
+    ) -> bool:
         ack = parse_ack(sent.subject, sent.payload)
         if ack is None:
             return False
         stream, consumer = (each.decode(errors="replace") for each in sent.subject.split(b".")[2:4])
         if stream not in self.streams.known:
             return False
-        attempt = partial(self._try_acknowledge, stream, consumer, ack, sent, access, is_carried=is_carried)
+        attempt = partial(
+            self._try_acknowledge, stream, consumer, ack, sent, access, client, is_carried=is_carried
+        )
         if not attempt():
             led = self.streams.led(stream)
             if led is not None and led.is_open and consumer not in led.stored.consumers:
@@ -279,6 +292,7 @@ class JetStream:
         ack: Acknowledgement,
         sent: Publish,
         access: NatsAccess | None,
+        client: Hashable,
         *,
         is_carried: bool,
     ) -> bool:
@@ -300,7 +314,7 @@ class JetStream:
         if ack.kind == NEXT and reply and access is not None and _is_denied(access, consumer, led):
             self._parts.send(reply, b"", DENIED)
             reply = b""
-        consumer.acknowledge(ack, reply)
+        consumer.acknowledge(ack, reply, client)
         return True
 
     def _flow(self, sent: Publish, access: NatsAccess | None, *, is_carried: bool) -> None:
@@ -315,19 +329,26 @@ class JetStream:
         if broker_id is not None:
             self.carrier.carry_pull(broker_id, sent._replace(reply=b""), access)
 
-    def _next(self, sent: Publish, access: NatsAccess | None, *, is_carried: bool) -> None:
+    def _next(self, sent: Publish, access: NatsAccess | None, client: Hashable, *, is_carried: bool) -> None:
         names = sent.subject[len(_NEXT) :].decode(errors="replace").split(".")
         if len(names) != 2 or names[0] not in self.streams.known:
             self._refuse(sent.reply)
             return
         if not sent.reply:
             return
-        attempt = partial(self._try_next, names[0], names[1], sent, access, is_carried=is_carried)
+        attempt = partial(self._try_next, names[0], names[1], sent, access, client, is_carried=is_carried)
         if not attempt():
             self._attempts.add(len(sent.payload), attempt, partial(self._refuse, sent.reply))
 
     def _try_next(
-        self, stream: str, name: str, sent: Publish, access: NatsAccess | None, *, is_carried: bool
+        self,
+        stream: str,
+        name: str,
+        sent: Publish,
+        access: NatsAccess | None,
+        client: Hashable,
+        *,
+        is_carried: bool,
     ) -> bool:
         led = self.streams.led(stream)
         if led is None:
@@ -343,7 +364,7 @@ class JetStream:
             if access is not None and _is_denied(access, consumer, led):
                 self._parts.send(sent.reply, b"", DENIED)
             else:
-                consumer.pull(sent.payload, sent.reply)
+                consumer.pull(sent.payload, sent.reply, client)
             return True
         if led.is_open and name not in led.stored.consumers:
             self._refuse(sent.reply)

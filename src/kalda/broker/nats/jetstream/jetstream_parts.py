@@ -13,6 +13,7 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.nats_streams import NatsStreamStore
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.nats.exchange import Exchange
+from kalda.nats.jetstream.shared_limits import SharedLimits
 from kalda.nats.operations import Publish
 from kalda.nats.routing import RoutedMessage
 from kalda.runtime.background import Background
@@ -87,6 +88,7 @@ class JetStreamParts:
     payload_bytes_max: int
     request_timeout_ms: int
     counts: JetStreamCounts = field(default_factory=JetStreamCounts)
+    limits: SharedLimits = field(default_factory=SharedLimits)
 
     def run(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Run work that belongs to the broker."""

@@ -6,9 +6,9 @@ is delivered and not acknowledged is available with a count, what is done is ack
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Hashable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from kalda.broker.nats.jetstream.jetstream_parts import QUEUED_BYTES_MAX, JetStreamParts
 from kalda.broker.nats.jetstream.led_stream import LedStream
@@ -16,6 +16,7 @@ from kalda.broker.nats.jetstream.stream_consumer import REMOVED, StreamConsumer
 from kalda.common.backoff import jittered
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
+from kalda.common.steps import Steps, result_of
 from kalda.common.types import uuid_from_text
 from kalda.coordinator.share.delivery_state import (
     COUNT_UNKNOWN,
@@ -32,6 +33,7 @@ from kalda.nats.jetstream.consumer_config import ConsumerConfig
 from kalda.nats.jetstream.consumer_state import DONE, Change, ConsumerState, Delivery, StoredRange
 from kalda.nats.jetstream.flow_control import FlowControl
 from kalda.nats.jetstream.pull_requests import (
+    NoRoomError,
     PullRefusedError,
     PullRequest,
     PullRequests,
@@ -55,11 +57,29 @@ WAITERS_MAX: Final = 20_000
 LOOK_SECONDS: Final = 1.0
 """Between two looks at all waiting requests for those whose clients are gone."""
 
+_LOOKS_PER_STEP: Final = 32
+_WAITER_BYTES: Final = 60
 _NS: Final = 1_000_000_000
 _PAUSE_SECONDS: Final = 0.02
 """Between two looks at a client that has much to read."""
 
 _FENCED: Final = frozenset((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH))
+
+
+class ConsumerOwner(Protocol):
+    """What a consumer uses of the one that has all of them."""
+
+    async def remove(self, stream: LedStream, consumer: StreamConsumer) -> None:
+        """Remove a consumer that nobody uses."""
+        ...
+
+    def closed(self, consumer: "LedConsumer") -> None:
+        """Note that a consumer has ended."""
+        ...
+
+    def make_room(self) -> None:
+        """Remove the pull requests of clients that are gone: there are too many of all consumers."""
+        ...
 
 
 class LedConsumer:
@@ -73,15 +93,15 @@ class LedConsumer:
         state: ConsumerState,
         created_ns: int,
         epoch: int,
-        remove_inactive: Callable[[LedStream, StreamConsumer], Coroutine[object, object, None]],
+        owner: ConsumerOwner,
     ) -> None:
-        """`remove_inactive` removes a consumer that nobody uses."""
+        """`owner` has the consumers of all streams."""
         self.stream: Final = stream
         self.name = name
         self.config = config
         self.state: Final = state
         self.created_ns: Final = created_ns
-        self.requests: Final = PullRequests()
+        self.requests: Final = PullRequests(stream.parts.limits.requests)
         self.flow: FlowControl | None = FlowControl() if config.flow_control else None
         self.is_closed = False
         self.is_removed = False
@@ -91,7 +111,7 @@ class LedConsumer:
         self._loop: Final = stream.parts.loop
         self._key: Final = consumer_key(stream, name)
         self._epoch: Final = epoch
-        self._remove_inactive: Final = remove_inactive
+        self._owner: Final = owner
         self._newest = stream.index.next - 1
         """The last message that may be one of the consumer's."""
         self._is_pumping_soon = False
@@ -112,6 +132,8 @@ class LedConsumer:
         """Whether deliveries wait for what is being stored."""
         self._stored_waiters: list[bytes] = []
         """Reply subjects of acknowledgements that are answered once they are stored."""
+        self._waiters_bytes = 0
+        """Of these, and of those whose acknowledgements are being stored."""
         self._deliver_subject = config.deliver_subject.encode()
 
     # Life.
@@ -130,6 +152,10 @@ class LedConsumer:
         self.stream.consumers.pop(self.name, None)
         for request in self.requests.clear():
             self._parts.send(request.reply, b"", reason)
+        self.state.close()
+        self._parts.limits.answers.give_back(self._waiters_bytes)
+        self._waiters_bytes = 0
+        self._owner.closed(self)
 
     def configure(self, config: ConsumerConfig) -> None:
         """Take a new configuration, which is stored where it has to be."""
@@ -181,16 +207,19 @@ class LedConsumer:
 
     # Pull requests.
 
-    def pull(self, body: bytes, reply: bytes) -> None:
-        """Take a request for messages."""
+    def pull(self, body: bytes, reply: bytes, client: Hashable) -> None:
+        """Take a request for messages; `client` has a share of the requests that may wait."""
         now = self._loop.time()
         self.active_at = now
         try:
             request = parse_pull(body, reply, self.config, now)
+            request.client = client
             if self.requests.is_full(self.config):
                 self._make_room(now)
             self.requests.add(request, self.config)
         except PullRefusedError as refusal:
+            if isinstance(refusal, NoRoomError):
+                self._owner.make_room()
             self._parts.send(reply, b"", refusal.headers)
             return
         self.wake()
@@ -204,12 +233,19 @@ class LedConsumer:
             return
         self._looked_at = now
         self._end_requests(now)
-        for each in self.requests.all():
-            self._has_interest(each)
+        result_of(self.end_abandoned())
+
+    def end_abandoned(self) -> Steps[None]:
+        """Remove the requests of clients that are gone, in steps."""
+        for number, each in enumerate(self.requests.all(), 1):
+            if self.requests.waits(each):
+                self._has_interest(each)
+            if not number % _LOOKS_PER_STEP:
+                yield
 
     # Acknowledgements.
 
-    def acknowledge(self, ack: Acknowledgement, reply: bytes) -> None:
+    def acknowledge(self, ack: Acknowledgement, reply: bytes, client: Hashable) -> None:
         """Take an acknowledgement; a reply subject gets an answer once it is stored."""
         state, now = self.state, self._loop.time()
         self.active_at = now
@@ -223,10 +259,9 @@ class LedConsumer:
             state.extend(ack.sequence, now)
         if ack.kind == NEXT:
             if reply:
-                self.pull(ack.request, reply)
-        elif reply and len(self._stored_waiters) < WAITERS_MAX:
-            # Beyond, the client asks again, as it does when the broker is gone.
-            self._stored_waiters.append(reply)
+                self.pull(ack.request, reply, client)
+        elif reply:
+            self._wait_stored(reply)
         self._store_soon()
         self.wake()
 
@@ -490,7 +525,7 @@ class LedConsumer:
                 self.active_at = now
             else:
                 self.is_removed = True
-                self._parts.run("remove consumer", self._remove_inactive(self.stream, self))
+                self._parts.run("remove consumer", self._owner.remove(self.stream, self))
                 return
         self._pump_now()
 
@@ -532,11 +567,25 @@ class LedConsumer:
         )
         self._parts.states().write(self._key, stored).add_done(partial(self._on_stored, change, waiters))
 
+    def _wait_stored(self, reply: bytes) -> None:
+        """Answer an acknowledgement when it is stored."""
+        size, limit = _WAITER_BYTES + len(reply), self._parts.limits.answers
+        if len(self._stored_waiters) >= WAITERS_MAX or not limit.has_room(self._waiters_bytes, size):
+            # The client asks again, as it does when the broker is gone.
+            return
+        self._stored_waiters.append(reply)
+        self._waiters_bytes += size
+        limit.take(size)
+
     def _take_waiters(self) -> list[bytes]:
         waiters, self._stored_waiters = self._stored_waiters, []
         return waiters
 
     def _answer_stored(self, waiters: list[bytes]) -> None:
+        if not self.is_closed:
+            size = sum(_WAITER_BYTES + len(reply) for reply in waiters)
+            self._waiters_bytes -= size
+            self._parts.limits.answers.give_back(size)
         for reply in waiters:
             self._parts.send(reply, b"")
 

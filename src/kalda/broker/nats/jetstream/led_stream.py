@@ -72,6 +72,9 @@ STEPS: Final = 2_000
 """Messages that are indexed, or removed, between two looks at the clock."""
 
 
+_MESSAGE_OVERHEAD: Final = 250
+
+
 class _Waiting(NamedTuple):
     sequence: int
     reply: bytes
@@ -114,14 +117,14 @@ class LedStream:
         self.partition: Final = partition
         self.leader_epoch: Final = partition.leader_epoch
         self.index = StreamIndex(stored.first_sequence, self.config.max_msgs_per_subject)
-        self.ids: Final = MessageIds()
+        self.ids: Final = MessageIds(parts.limits.ids)
         self.consumers: Final[dict[str, StreamConsumer]] = {}
         self.lock: Final = asyncio.Lock()
         """Held while the stream or its consumers are changed."""
         self.is_open = False
         self.is_closed = False
         self._reader = RecordReader(name, self.config.subjects)
-        self._cache: Final = MessageCache()
+        self._cache: Final = MessageCache(parts.limits.cached)
         self._queue: Final[deque[Publish]] = deque()
         self._queue_bytes = 0
         self._unacknowledged: Final[deque[_Waiting]] = deque()
@@ -212,6 +215,10 @@ class LedStream:
             self._answer_error(self._queue.popleft().reply, unavailable())
         while self._unacknowledged:
             self._answer_error(self._unacknowledged.popleft().reply, unavailable())
+        self.parts.limits.queued.give_back(self._queue_bytes + self._unacknowledged_bytes)
+        self._queue_bytes = self._unacknowledged_bytes = 0
+        self.ids.close()
+        self._cache.close()
         if not self._ready.done():
             self._ready.set_result(None)
 
@@ -361,16 +368,19 @@ class LedStream:
 
     def add(self, sent: Publish) -> None:
         """Add a message, in this turn of the loop or a later one; the reply subject gets the outcome."""
-        size = len(sent.payload) + len(sent.headers) + len(sent.subject)
+        size = _memory(sent)
+        own = self._queue_bytes + self._unacknowledged_bytes
         if (
             len(self._queue) + len(self._unacknowledged) >= WAITING_MESSAGES_MAX
-            or self._queue_bytes + self._unacknowledged_bytes + size > WAITING_BYTES_MAX
+            or own + size > WAITING_BYTES_MAX
+            or not self.parts.limits.queued.has_room(own, size)
             or self.is_closed
         ):
             self._answer_error(sent.reply, unavailable())
             return
         self._queue.append(sent)
         self._queue_bytes += size
+        self.parts.limits.queued.take(size)
         self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -411,11 +421,12 @@ class LedStream:
         size = 0
         while self._queue:
             sent = self._queue[0]
-            needed = len(sent.payload) + len(sent.headers) + len(sent.subject)
+            needed = _memory(sent)
             if taken and (sent.headers or size + needed > BATCH_BYTES_MAX):
                 break
             self._queue.popleft()
             self._queue_bytes -= needed
+            self.parts.limits.queued.give_back(needed)
             taken.append(sent)
             size += needed
             if is_alone or sent.headers or len(taken) >= count_max:
@@ -474,9 +485,10 @@ class LedStream:
             else:
                 self._answer_error(sent.reply, unavailable())
             return
-        size = len(sent.reply)
+        size = _MESSAGE_OVERHEAD + len(sent.reply)
         self._unacknowledged.append(_Waiting(sequence, sent.reply, size))
         self._unacknowledged_bytes += size
+        self.parts.limits.queued.take(size)
 
     def _acknowledge(self) -> None:
         """Answer those whose messages are replicated."""
@@ -485,6 +497,7 @@ class LedStream:
         while waiting and waiting[0].sequence <= committed:
             sequence, reply, size = waiting.popleft()
             self._unacknowledged_bytes -= size
+            self.parts.limits.queued.give_back(size)
             self.parts.send(reply, f'{{"stream":"{self.name}", "seq":{sequence}}}'.encode())
 
     def _answer_error(self, reply: bytes, error: JetStreamError) -> None:
@@ -657,6 +670,11 @@ class LedStream:
 def _first_of(found: Iterator[T]) -> list[T]:
     """Return the next entries: a page of compressed batches may have very many."""
     return list(islice(found, ENTRIES_MAX))
+
+
+def _memory(sent: Publish) -> int:
+    """Return the bytes that a message takes while it waits."""
+    return len(sent.payload) + len(sent.headers) + len(sent.subject) + len(sent.reply) + _MESSAGE_OVERHEAD
 
 
 def _literal(subject: bytes) -> SubjectFilter:

@@ -1,5 +1,6 @@
 """What a stream and the API use of a consumer."""
 
+from collections.abc import Hashable
 from typing import Final, Protocol
 
 from kalda.nats.jetstream.acks import Acknowledgement
@@ -58,12 +59,12 @@ class StreamConsumer(Protocol):
         """Take a new configuration, which is stored where it has to be."""
         ...
 
-    def acknowledge(self, ack: Acknowledgement, reply: bytes) -> None:
+    def acknowledge(self, ack: Acknowledgement, reply: bytes, client: Hashable) -> None:
         """Take an acknowledgement; a reply subject gets an answer once it is stored."""
         ...
 
-    def pull(self, body: bytes, reply: bytes) -> None:
-        """Take a request for messages."""
+    def pull(self, body: bytes, reply: bytes, client: Hashable) -> None:
+        """Take a request for messages; `client` has a share of the requests that may wait."""
         ...
 
     def flow_answered(self, subject: bytes) -> None:

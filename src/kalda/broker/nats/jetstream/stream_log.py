@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kalda.nats.jetstream.publishing import MESSAGE_ID, ROLLUP
+from kalda.nats.jetstream.shared_limits import SharedLimit
 from kalda.nats.jetstream.stored_message import (
     STORED_OVERHEAD,
     RecordReader,
@@ -51,19 +52,36 @@ class Summary(NamedTuple):
 class MessageCache:
     """The messages that were added or read last."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: SharedLimit) -> None:
+        """`limit` is that of the bytes of all streams."""
+        self._limit: Final = limit
         self._messages: Final[OrderedDict[int, StoredMessage]] = OrderedDict()
         self._bytes = 0
+        self._is_closed = False
 
     def add(self, message: StoredMessage) -> None:
         """Keep a message."""
-        if message.sequence in self._messages:
+        if message.sequence in self._messages or self._is_closed:
             return
         self._messages[message.sequence] = message
-        self._bytes += message.size + _CACHED_OVERHEAD
-        while self._bytes > CACHED_BYTES_MAX and len(self._messages) > 1:
+        size = message.size + _CACHED_OVERHEAD
+        self._bytes += size
+        self._limit.take(size)
+        while len(self._messages) > 1 and (
+            self._bytes > CACHED_BYTES_MAX or not self._limit.has_room(self._bytes, 0)
+        ):
             _, oldest = self._messages.popitem(last=False)
-            self._bytes -= oldest.size + _CACHED_OVERHEAD
+            self._give_back(oldest.size + _CACHED_OVERHEAD)
+
+    def close(self) -> None:
+        """Forget all messages: the stream ends."""
+        self._is_closed = True
+        self._messages.clear()
+        self._give_back(self._bytes)
+
+    def _give_back(self, size: int) -> None:
+        self._bytes -= size
+        self._limit.give_back(size)
 
     def get(self, sequence: int) -> StoredMessage | None:
         """Return a message that is kept."""
