@@ -403,3 +403,24 @@ async def test_nobody_answers_a_pull_from_a_consumer_that_is_not_there(tmp_path:
                     await js.add_stream(name=stream, subjects=["s"])
                 with pytest.raises(NoRespondersError):
                     await client.request("$JS.API.CONSUMER.MSG.NEXT.S.c", b"", timeout=PATIENT)
+
+
+async def test_a_message_expects_another_one_whose_successor_is_deleted(tmp_path: Path) -> None:
+    """The last message of a subject is looked for when it is needed."""
+    with jetstream_broker(tmp_path / "data") as broker:
+        async with connected(broker) as (_, js):
+            await js.add_stream(name="S", subjects=["s.>"])
+            for subject in ("s.a", "s.b", "s.a", "s.a"):
+                await js.publish(subject, b"")
+            for sequence in (3, 4):
+                await js._api_request(
+                    "$JS.API.STREAM.MSG.DELETE.S",
+                    json.dumps({"seq": sequence, "no_erase": True}).encode(),
+                    timeout=PATIENT,
+                )
+            expects = {"Nats-Expected-Last-Subject-Sequence": "4"}
+            with pytest.raises(APIError, match="wrong last sequence: 1"):
+                await js.publish("s.a", b"", headers=expects)
+            expects = {"Nats-Expected-Last-Subject-Sequence": "1"}
+            assert 5 == (await js.publish("s.a", b"", headers=expects)).seq
+            assert 5 == (await js.get_last_msg("S", "s.a")).seq

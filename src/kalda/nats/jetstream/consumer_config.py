@@ -28,6 +28,7 @@ ACK_PENDING_MAX: Final = 20_000
 INACTIVE_NS: Final = 5 * 1_000_000_000
 FILTERS_MAX: Final = 64
 BACKOFF_MAX: Final = 100
+_SIZE: Final = 1_500
 _HEARTBEAT_MIN_NS: Final = 100 * 1_000_000
 _NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-=+@#!%:,~")
 
@@ -87,6 +88,11 @@ class ConsumerConfig:
     def has_acks(self) -> bool:
         """Whether messages wait for acknowledgements."""
         return self.ack_policy != "none"
+
+    @property
+    def size(self) -> int:
+        """About the bytes of the configuration in a response."""
+        return _SIZE + len(self.description) + len(self.deliver_subject) + sum(map(len, self.filters))
 
     @property
     def filters(self) -> Sequence[str]:

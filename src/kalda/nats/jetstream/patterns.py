@@ -1,11 +1,17 @@
 """Compares subjects with patterns, and patterns with each other."""
 
 import re
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
 
+from kalda.common.steps import Steps
 from kalda.nats.subjects import ANY_TOKEN, ANY_TOKENS, is_literal, is_valid_subject
 
+K = TypeVar("K")
+
 SUBJECT_BYTES_MAX: Final = 4096
+COMPARED_PER_STEP: Final = 256
+"""Tokens that one step compares at most, some 50 microseconds, but for one pattern."""
 
 
 def is_pattern(text: str) -> bool:
@@ -21,12 +27,13 @@ def is_pattern(text: str) -> bool:
 class Pattern:
     """A subject, perhaps with wildcards."""
 
-    __slots__ = ("_expression", "_tokens", "is_literal", "text")
+    __slots__ = ("_expression", "_tokens", "is_literal", "text", "token_count")
 
     def __init__(self, text: bytes) -> None:
         self.text: Final = text
         self.is_literal: Final = is_literal(text)
         self._tokens: Final = text.split(b".")
+        self.token_count: Final = len(self._tokens)
         self._expression: re.Pattern[bytes] | None = None
 
     def includes(self, subject: bytes) -> bool:
@@ -67,3 +74,21 @@ class Pattern:
             if one != two and ANY_TOKEN not in (one, two):
                 return False
         return len(mine) == len(others)
+
+
+def overlapping(patterns: Sequence[Pattern], groups: Iterable[tuple[K, Sequence[Pattern]]]) -> Steps[list[K]]:
+    """Find the keys of the groups that have a pattern with a subject of one of some patterns, in steps."""
+    found: list[K] = []
+    compared = 0
+    for key, group in groups:
+        for each in group:
+            compared += len(patterns) * each.token_count
+            if compared >= COMPARED_PER_STEP:
+                compared = 0
+                yield
+            if any(each.overlaps(other) for other in patterns):
+                found.append(key)
+                break
+        else:
+            compared += 1
+    return found

@@ -156,6 +156,7 @@ def _check_expected(index: StreamIndex, ids: MessageIds, subject: bytes, headers
     if expected is not None:
         entry = index.subjects.get(subject)
         last = 0 if entry is None else entry.last
+        assert not index.is_last_removed(subject), f"the last message of {subject!r} is not known"
         if last != expected:
             raise wrong_last_sequence(last)
     expected = _number(header_of(headers, EXPECTED_SEQUENCE))

@@ -192,6 +192,10 @@ class PullRequests:
         """Return the request that gets the next message."""
         return next(iter(self._waiting), None)
 
+    def postpone(self, request: PullRequest) -> None:
+        """Let a request be the last one that waits."""
+        self._waiting.move_to_end(request)
+
     def remove(self, request: PullRequest) -> None:
         """Remove a request."""
         del self._waiting[request]

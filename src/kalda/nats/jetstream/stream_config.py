@@ -4,7 +4,7 @@ The order of the checks and their texts are nats-server's, and so are the defaul
 """
 
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -24,6 +24,8 @@ SUBJECTS_MAX: Final = 64
 DUPLICATE_WINDOW_NS: Final = 120 * 1_000_000_000
 _SHORTEST_NS: Final = 100 * 1_000_000
 _INT32_MAX: Final = 2**31 - 1
+
+_SIZE: Final = 1_000
 
 _NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
 
@@ -185,6 +187,11 @@ class StreamConfig:
             "allow_rollup_hdrs": self.allow_rollup_hdrs,
         }
 
+    @property
+    def size(self) -> int:
+        """About the bytes of the configuration in a response."""
+        return _SIZE + len(self.description) + sum(map(len, self.subjects))
+
     def topic_settings(self, payload_bytes_max: int) -> Mapping[str, str]:
         """Return the settings of the topic that keeps the messages.
 
@@ -250,8 +257,6 @@ def _check_subjects(subjects: Iterable[str]) -> None:
         patterns.append(pattern)
 
 
-def overlaps(one: StreamConfig, two: StreamConfig) -> bool:
-    """Return whether some subject belongs to both streams."""
-    ours = [Pattern(each.encode()) for each in one.subjects]
-    theirs = [Pattern(each.encode()) for each in two.subjects]
-    return any(each.overlaps(other) for each in ours for other in theirs)
+def patterns_of(config: StreamConfig) -> Sequence[Pattern]:
+    """Return the subjects of a stream as patterns."""
+    return [Pattern(each.encode()) for each in config.subjects]

@@ -6,9 +6,11 @@ name. Messages are removed in any order; what is before the first one that is le
 
 import re
 from array import array
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import islice
 from operator import attrgetter
 from typing import Final
 
@@ -34,6 +36,12 @@ has up to a thousand filters."""
 
 _SORTED_AT_ONCE: Final = 4096
 _REMOVED_PER_STEP: Final = 256
+_SCANNED_PER_STEP: Final = 1024
+"""Sequences that one step looks at for the last message of subjects."""
+
+_BLOCK_BITS: Final = 12
+"""A block has 4096 sequences; the messages of each are counted, so that empty blocks are passed at once."""
+
 _TRIM_AT: Final = 4096
 """Sequences without messages at the front before their memory is given back."""
 
@@ -41,16 +49,19 @@ _TRIM_AT: Final = 4096
 class SubjectEntry:
     """A subject of a stream."""
 
-    __slots__ = ("count", "kept", "last", "name", "number")
+    __slots__ = ("count", "is_last_removed", "kept", "last", "name", "number")
 
     def __init__(self, name: bytes, number: int) -> None:
         self.name: Final = name
         self.number: Final = number
         self.count = 0
         self.last = 0
-        """The sequence of its last message."""
+        """The sequence of its last message, or a later one if that was removed."""
+        self.is_last_removed = False
+        """Whether the last message is to be looked for, by `settle_lasts`."""
         self.kept: deque[int] | None = None
-        """The sequences of its messages in order, where the stream limits their number."""
+        """The sequences of its messages in order, where the stream limits their number; some between the
+        first and the last may be removed."""
 
 
 _NAME: Final = attrgetter("name")
@@ -76,6 +87,8 @@ class StreamIndex:
         self.subjects: Final[dict[bytes, SubjectEntry]] = {}
         self.subject_bytes = 0
         """Of the names of the subjects."""
+        self._counts: Final[dict[int, int]] = {}
+        """The numbers of messages of the blocks that have any."""
         self._by_number: Final[list[SubjectEntry | None]] = []
         self._free_numbers: Final[list[int]] = []
 
@@ -148,11 +161,11 @@ class StreamIndex:
         self._times.append(time_ms)
         self.next = sequence + 1
         self.last_time_ms = time_ms
-        self.count += 1
-        self.bytes += size
+        self._count(sequence, size)
         before = entry.last
         entry.count += 1
         entry.last = sequence
+        entry.is_last_removed = False
         if self._per_subject <= 0:
             return ()
         if self._per_subject == 1:
@@ -160,7 +173,7 @@ class StreamIndex:
         if entry.kept is None:
             entry.kept = deque()
         entry.kept.append(sequence)
-        return [entry.kept[index] for index in range(max(0, len(entry.kept) - self._per_subject))]
+        return self._excess(entry, entry.kept)
 
     def insert(self, sequence: int, subject: bytes, size: int, time_ms: int) -> Iterable[int]:
         """Add a message before the next sequence, where there is none; return as `append`."""
@@ -178,17 +191,30 @@ class StreamIndex:
         at = sequence - self._base
         self._numbers[at], self._sizes[at], self._times[at] = entry.number, size, time_ms
         self.first = min(self.first, sequence)
-        self.count += 1
-        self.bytes += size
+        self._count(sequence, size)
         before = entry.last
         entry.count += 1
-        entry.last = max(before, sequence)
+        if sequence > before:
+            entry.last, entry.is_last_removed = sequence, False
         if self._per_subject <= 0:
             return ()
         if self._per_subject == 1:
             return (min(before, sequence),) if entry.count > 1 else ()
-        entry.kept = deque(sorted((*(entry.kept or ()), sequence)))
-        return [entry.kept[index] for index in range(max(0, len(entry.kept) - self._per_subject))]
+        if entry.kept is None:
+            entry.kept = deque()
+        insort(entry.kept, sequence)
+        return self._excess(entry, entry.kept)
+
+    def _count(self, sequence: int, size: int) -> None:
+        self.count += 1
+        self.bytes += size
+        block = sequence >> _BLOCK_BITS
+        self._counts[block] = self._counts.get(block, 0) + 1
+
+    def _excess(self, entry: SubjectEntry, kept: Iterable[int]) -> list[int]:
+        """Return the first messages of a subject that has too many."""
+        excess = entry.count - self._per_subject
+        return list(islice(filter(self.has, kept), excess)) if excess > 0 else []
 
     def remove(self, sequence: int) -> bool:
         """Remove a message; return whether there was one."""
@@ -200,52 +226,53 @@ class StreamIndex:
         entry = self._by_number[number]
         assert entry is not None, f"sequence {sequence} has no subject"
         self._numbers[at] = _NONE
-        self.count -= 1
-        self.bytes -= size
+        self._count_removed(sequence, size)
         entry.count -= 1
-        if entry.kept:
-            if entry.kept[0] == sequence:
-                entry.kept.popleft()
-            else:
-                entry.kept.remove(sequence)
+        kept = entry.kept
+        while kept and not self.has(kept[0]):
+            kept.popleft()
+        while kept and not self.has(kept[-1]):
+            kept.pop()
         if not entry.count:
             del self.subjects[entry.name]
             self.subject_bytes -= len(entry.name)
             self._by_number[number] = None
             self._free_numbers.append(number)
         elif entry.last == sequence:
-            entry.last = self._last_before(number, at)
+            if kept:
+                entry.last = kept[-1]
+            else:
+                # Whoever needs it looks for it, in steps: it may be anywhere.
+                entry.is_last_removed = True
         if sequence == self.first:
             self._move_first()
         return True
+
+    def _count_removed(self, sequence: int, size: int) -> None:
+        self.count -= 1
+        self.bytes -= size
+        block = sequence >> _BLOCK_BITS
+        left = self._counts[block] - 1
+        if left:
+            self._counts[block] = left
+        else:
+            del self._counts[block]
 
     def _move_first(self) -> None:
         numbers, base = self._numbers, self._base
         at = self.first - base
         end = len(numbers)
         while at < end and numbers[at] < 0:
-            at += 1
+            block = (base + at) >> _BLOCK_BITS
+            at = at + 1 if block in self._counts else ((block + 1) << _BLOCK_BITS) - base
+        at = min(at, end)
         self.first = base + at
         if at >= _TRIM_AT and at * 2 >= end:
             del self._numbers[:at], self._sizes[:at], self._times[:at]
             self._base = self.first
 
-    def _last_before(self, number: int, end: int) -> int:
-        """Return the last sequence of a subject before an index of the arrays."""
-        wanted = array("i", [number]).tobytes()
-        step = 1 << 18
-        while end > 0:
-            start = max(0, end - step)
-            piece = self._numbers[start:end].tobytes()
-            found = piece.rfind(wanted)
-            while found >= 0 and found % 4:
-                found = piece.rfind(wanted, 0, found + 3)
-            if found >= 0:
-                return self._base + start + found // 4
-            end = start
-        raise AssertionError(f"subject {number} has no message")
-
     def _restart_at(self, sequence: int) -> None:
+        assert not self._counts, "messages are left"
         del self._numbers[:], self._sizes[:], self._times[:]
         self._base = self.first = self.next = sequence
 
@@ -288,17 +315,51 @@ class StreamIndex:
                 high = middle
         return low
 
+    def is_last_removed(self, subject: bytes) -> bool:
+        """Return whether the last message of a subject is known only after `settle_lasts`."""
+        entry = self.subjects.get(subject)
+        return entry is not None and entry.is_last_removed
+
+    def settle_lasts(self, entries: Iterable[SubjectEntry]) -> Steps[None]:
+        """Look for the last messages of subjects whose last one was removed."""
+        wanted = {each.number: each for each in entries if each.is_last_removed and each.count}
+        at = min(max((each.last for each in wanted.values()), default=0) + 1, self.next)
+        while wanted and at > self.first:
+            start = max(at - _SCANNED_PER_STEP, self.first)
+            for sequence in range(at - 1, start - 1, -1):
+                number = self.number_at(sequence)
+                entry = wanted.get(number)
+                if entry is None or sequence > entry.last:
+                    continue
+                del wanted[number]
+                # Otherwise it has a new message, or its number is another subject's.
+                if entry.is_last_removed and self._by_number[number] is entry:
+                    entry.last, entry.is_last_removed = sequence, False
+            at = start
+            yield
+
     def last_before(self, filter_: "SubjectFilter", end: int) -> Steps[int | None]:
         """Find the last message before `end` of the subjects that a filter includes."""
         found = 0
         later: set[int] = set()
+        unsettled: list[SubjectEntry] = []
         for entries in filter_.entries(self):
             for entry in entries:
-                if entry.last < end:
+                if entry.is_last_removed:
+                    unsettled.append(entry)
+                elif entry.last < end:
                     found = max(found, entry.last)
                 else:
                     later.add(entry.number)
             yield
+        yield from self.settle_lasts(unsettled)
+        for index, entry in enumerate(unsettled, 1):
+            if entry.is_last_removed or entry.last >= end:
+                later.add(entry.number)
+            elif entry.count:
+                found = max(found, entry.last)
+            if not index % _ENTRIES_PER_STEP:
+                yield
         at = min(end, self.next) if later else 0
         while at > max(found + 1, self.first):
             at -= 1
@@ -312,12 +373,26 @@ class StreamIndex:
         """Find the last message of each subject that a filter includes, in order, if it is before `end`."""
         pieces: list[Sequence[int]] = []
         piece: list[int] = []
+        unsettled: list[SubjectEntry] = []
         for entries in filter_.entries(self):
-            piece += (each.last for each in entries if each.last < end)
+            for each in entries:
+                if each.is_last_removed:
+                    unsettled.append(each)
+                elif each.last < end:
+                    piece.append(each.last)
             if len(piece) >= _SORTED_AT_ONCE:
                 pieces.append(array("q", sorted(piece)))
                 piece = []
             yield
+        yield from self.settle_lasts(unsettled)
+        for index, each in enumerate(unsettled, 1):
+            if each.count and not each.is_last_removed and each.last < end:
+                piece.append(each.last)
+            if len(piece) >= _SORTED_AT_ONCE:
+                pieces.append(array("q", sorted(piece)))
+                piece = []
+            if not index % _ENTRIES_PER_STEP:
+                yield
         found = array("q")
         for sequence in merge(*pieces, sorted(piece)):
             found.append(sequence)

@@ -1,10 +1,11 @@
 """Subjects and patterns of streams and consumers."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
-from kalda.nats.jetstream.patterns import Pattern, is_pattern
+from kalda.common.steps import result_of
+from kalda.nats.jetstream.patterns import Pattern, is_pattern, overlapping
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,27 @@ def test_a_pattern_with_an_expression_compares_token_by_token() -> None:
                 pairs = zip(wanted, found, strict=False)
             expected = expected and all(one in ("*", two) for one, two in pairs)
             assert expected is Pattern(text.encode()).includes(subject.encode()), (text, subject)
+
+
+class Counted(Pattern):
+    """Counts comparisons."""
+
+    __slots__ = ()
+    count = 0
+
+    def overlaps(self, other: Pattern) -> bool:
+        Counted.count += 1
+        return super().overlaps(other)
+
+
+def test_patterns_of_very_many_streams_are_compared_in_small_steps() -> None:
+    """1,000 streams with 64 subjects each were compared with those of a new one in a turn of seconds."""
+    groups = [(name, [Counted(b"s%d.%d.*" % (name, each)) for each in range(64)]) for name in range(100)]
+    wanted = [Pattern(b"s99.%d.>" % each) for each in range(63, 127)]
+    Counted.count = 0
+    counts = [Counted.count for _ in overlapping(wanted, groups)]
+    assert 64 * 6_300 < Counted.count
+    assert 130 > max(two - one for one, two in pairwise(counts))
+    assert [99] == result_of(overlapping(wanted, groups))
+    assert [] == result_of(overlapping([Pattern(b"t.>")], groups))
+    assert [3, 4] == result_of(overlapping([Pattern(b"s3.>"), Pattern(b"s4.7.*")], groups))

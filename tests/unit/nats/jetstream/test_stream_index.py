@@ -1,6 +1,8 @@
 """The index of a stream against a model: a list of its messages."""
 
 import random
+from array import array
+from typing import Any
 
 import pytest
 
@@ -35,12 +37,20 @@ def test_the_first_message_moves_with_removals() -> None:
     assert not index.remove(3)
 
 
+def last_of(index: StreamIndex, subject: bytes) -> int:
+    entry = index.subjects[subject]
+    result_of(index.settle_lasts([entry]))
+    return entry.last
+
+
 def test_the_last_message_of_a_subject_is_found_again_when_it_is_removed() -> None:
     index = filled(b"a", b"b", b"a", b"b", b"a")
     index.remove(5)
-    assert 3 == index.subjects[b"a"].last
+    assert index.is_last_removed(b"a")
+    assert 3 == last_of(index, b"a")
+    assert not index.is_last_removed(b"a")
     index.remove(3)
-    assert 1 == index.subjects[b"a"].last
+    assert 1 == last_of(index, b"a")
     index.remove(1)
     assert b"a" not in index.subjects
 
@@ -179,7 +189,11 @@ def test_an_index_equals_its_model(seed: int) -> None:
         for name in SUBJECTS:
             entry = index.subjects.get(name)
             last = max((each for each, found in model.items() if found == name), default=0)
-            assert last == (0 if entry is None else entry.last)
+            if entry is not None and choose.random() < 0.5:
+                result_of(index.settle_lasts([entry]))
+            assert (last > 0) == (entry is not None)
+            if entry is not None:
+                assert last == entry.last or (entry.is_last_removed and last < entry.last)
     for patterns in ([], ["a.*"], ["c"], ["a.1", "b.>"]):
         filter_ = SubjectFilter(patterns)
         names = sorted({name for name in model.values() if filter_.includes(name)})
@@ -206,3 +220,70 @@ def test_a_filter_remembers_few_of_very_many_subjects() -> None:
     for _ in range(2):
         assert (count, count) == index.next_match(filter_, 1, 2 * count)
     assert (REMEMBERED_MAX, REMEMBERED_MAX) == (len(filter_._names), len(filter_._allowed))
+
+
+class CountedArray(array):  # type: ignore[type-arg]  # not generic while it runs
+    """Counts what is read of it, one by one or in pieces."""
+
+    reads = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        CountedArray.reads += 1 if isinstance(key, int) else len(range(*key.indices(len(self))))
+        return super().__getitem__(key)
+
+
+def test_a_message_is_removed_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last message of a subject was looked for in one turn, and the first one of the stream, in 64 MB."""
+    index = filled(b"first", *[b"b"] * 100_000, b"a", b"b")
+    for sequence in range(3, 100_002):
+        index.remove(sequence)
+    index._numbers = CountedArray("i", index._numbers)
+    CountedArray.reads = 0
+    index.remove(100_003)
+    assert index.is_last_removed(b"b")
+    assert 20 > CountedArray.reads
+    steps = index.settle_lasts([index.subjects[b"b"]])
+    reads = []
+    for _ in steps:
+        reads.append(CountedArray.reads)
+        CountedArray.reads = 0
+    assert 90 < len(reads)
+    assert 1_100 > max(reads)
+    assert 2 == last_of(index, b"b")
+    index.remove(2)
+    CountedArray.reads = 0
+    index.remove(1)
+    assert 100_002 == index.first
+    # The ends of two blocks.
+    assert 9_000 > CountedArray.reads
+
+
+def test_messages_that_come_and_go_during_a_search_do_not_mislead_it() -> None:
+    index = filled(b"a", *[b"b"] * 3_000, b"a", b"a")
+    index.remove(3_003)
+    entry = index.subjects[b"a"]
+    steps = index.settle_lasts([entry])
+    index.remove(3_002)
+    next(steps)
+    index.append(3_004, b"a", 1, 1)
+    result_of(steps)
+    assert (3_004, False) == (entry.last, entry.is_last_removed)
+    index.remove(3_004)
+    steps = index.settle_lasts([entry])
+    next(steps)
+    index.remove(1)
+    index.append(3_005, b"c", 1, 1)
+    result_of(steps)
+    assert (3_005, None) == (index.subjects[b"c"].last, index.subjects.get(b"a"))
+
+
+def test_holes_in_a_subject_with_a_limit_do_not_count() -> None:
+    index = filled(*[b"a"] * 6, per_subject=6)
+    for sequence in (3, 5, 6):
+        index.remove(sequence)
+    assert 4 == index.subjects[b"a"].last
+    for sequence, expected in ((7, []), (8, []), (9, []), (10, [1])):
+        assert expected == list(index.append(sequence, b"a", 1, 1))
+    index.remove(1)
+    index.remove(2)
+    assert [4, 7, 8, 9, 10] == list(index.subjects[b"a"].kept or ())

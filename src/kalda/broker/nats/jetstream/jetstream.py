@@ -20,7 +20,7 @@ from kalda.broker.nats.jetstream.jetstream_metrics import register
 from kalda.broker.nats.jetstream.jetstream_parts import JetStreamParts
 from kalda.broker.nats.jetstream.led_stream import LedStream
 from kalda.broker.nats.jetstream.stream_consumer import StreamConsumer
-from kalda.broker.nats.jetstream.stream_requests import StreamRequests
+from kalda.broker.nats.jetstream.stream_requests import LIST_BYTES_MAX, LIST_MAX, StreamRequests
 from kalda.broker.nats.jetstream.streams import Streams
 from kalda.broker.nats.nats_access import NatsAccess, RemoteClients
 from kalda.common.metrics import Metrics
@@ -105,7 +105,6 @@ _ZEROS: Final[dict[str, dict[str, object]]] = {
 """What a response has beside an error."""
 
 NAMES_MAX: Final = 1024
-LIST_MAX: Final = 256
 
 
 class JetStream:
@@ -135,6 +134,7 @@ class JetStream:
         """Answer requests until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.streams.run(), name="NATS streams")
+            tasks.create_task(self.streams.follow_time(), name="NATS streams by time")
             tasks.create_task(self._expire(), name="JetStream requests to others")
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"JetStream requests {number}")
@@ -504,11 +504,11 @@ class JetStream:
         self._reply(request, answer)
 
     async def _info(self, request: ApiRequest) -> dict[str, object]:
-        led = [each.led for each in self.streams.known.values() if each.led is not None]
-        visible = [each for each in led if request.may(AclOperation.DESCRIBE, each.name)]
+        visible = await self._stream_requests.visible(request)
+        led = [each.led for each in visible if each.led is not None]
         found = {
-            "storage": sum(each.index.bytes for each in visible),
-            "consumers": sum(len(each.consumers) for each in visible),
+            "storage": sum(each.index.bytes for each in led),
+            "consumers": sum(len(each.consumers) for each in led),
         }
         api = {"total": self._counts.requests, "errors": self._counts.errors}
         if not request.is_carried:
@@ -520,7 +520,7 @@ class JetStream:
                     api[key] += fields.natural(fields.part(other, "api"), key)
         return {
             "memory": 0,
-            "streams": sum(request.may(AclOperation.DESCRIBE, name) for name in self.streams.known),
+            "streams": len(visible),
             **found,
             "limits": {
                 "max_memory": -1,
@@ -603,7 +603,14 @@ class JetStream:
         offset = fields.page(fields.read_object(request.body, may_be_empty=True))
         names = sorted(led.consumers)
         offset = min(offset, len(names))
-        found = [led.consumers[name].info() for name in names[offset : offset + LIST_MAX]]
+        found: list[object] = []
+        size = 0
+        for name in names[offset : offset + LIST_MAX]:
+            consumer = led.consumers[name]
+            size += consumer.config.size
+            if found and size > LIST_BYTES_MAX:
+                break
+            found.append(consumer.info())
         return {"total": len(names), "offset": offset, "limit": LIST_MAX, "consumers": found}
 
     async def _delete_consumer(self, request: ApiRequest) -> dict[str, object]:

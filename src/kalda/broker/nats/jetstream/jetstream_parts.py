@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.nats.jetstream.later_calls import LaterCalls
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.cluster.cluster_store import ClusterStore
@@ -89,6 +90,7 @@ class JetStreamParts:
     request_timeout_ms: int
     counts: JetStreamCounts = field(default_factory=JetStreamCounts)
     limits: SharedLimits = field(default_factory=SharedLimits)
+    later: LaterCalls = field(default_factory=LaterCalls)
 
     def run(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Run work that belongs to the broker."""

@@ -151,7 +151,7 @@ class LedConsumer:
             self._timer.cancel()
         self.stream.consumers.pop(self.name, None)
         for request in self.requests.clear():
-            self._parts.send(request.reply, b"", reason)
+            self._parts.later.add(partial(self._parts.send, request.reply, b"", reason))
         self.state.close()
         self._parts.limits.answers.give_back(self._waiters_bytes)
         self._waiters_bytes = 0
@@ -305,15 +305,19 @@ class LedConsumer:
         self._is_blocked = False
         self._end_requests(now)
         size_left = BYTES_PER_TURN
+        blocked = 0
         for _ in range(DELIVERIES_PER_TURN):
             request = self.requests.first()
-            if request is None:
+            if request is None or blocked >= len(self.requests):
                 return False
             if not self._has_interest(request):
                 continue
             if self._parts.exchange.queued_bytes_elsewhere(request.reply) > QUEUED_BYTES_MAX:
+                # Others, whose clients are elsewhere, go on.
+                self.requests.postpone(request)
                 self._is_blocked = True
-                return False
+                blocked += 1
+                continue
             delivery, is_unfinished = self.state.find(self.stream.index, self.stream.committed, now)
             if delivery is None:
                 if is_unfinished:
@@ -324,9 +328,10 @@ class LedConsumer:
             if message is None:
                 return False
             size_left -= self._send_requested(request, delivery, message, now)
+            blocked = 0
             if size_left < 0:
                 return True
-        return True
+        return blocked < DELIVERIES_PER_TURN
 
     def _has_interest(self, request: PullRequest) -> bool:
         if self._parts.exchange.has_interest(request.reply):

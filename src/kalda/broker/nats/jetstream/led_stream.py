@@ -31,9 +31,11 @@ from kalda.broker.nats.jetstream.stream_log import (
 from kalda.broker.replicas.partition import ACKS_ALL, Partition
 from kalda.cluster.nats_streams import StoredStream
 from kalda.common.errors import ApiError
+from kalda.common.turns import Turns
 from kalda.nats.jetstream import fields
 from kalda.nats.jetstream.api_errors import JetStreamError, store_failed, unavailable
 from kalda.nats.jetstream.publishing import (
+    EXPECTED_SUBJECT_SEQUENCE,
     ROLLUP_ALL,
     Accepted,
     Duplicate,
@@ -62,17 +64,15 @@ WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 256 * 1024
 """Messages that come together become one batch of records up to this size."""
 
-BATCH_STEPS: Final = 4_000
-"""Messages of such a batch, times the consumers of the stream."""
-
 ENTRIES_MAX: Final = 10_000
 """Records that are decoded at once."""
 
 STEPS: Final = 2_000
-"""Messages that are indexed, or removed, between two looks at the clock."""
+"""Messages that are added, indexed, or removed in one turn, where no consumers look at them."""
 
 
 _MESSAGE_OVERHEAD: Final = 250
+_EXPECTED: Final = EXPECTED_SUBJECT_SEQUENCE.encode()
 
 
 class _Waiting(NamedTuple):
@@ -211,10 +211,10 @@ class LedStream:
         self.parts.fetches.unwatch(self, self._keys)
         for consumer in list(self.consumers.values()):
             consumer.close(reason)
-        while self._queue:
-            self._answer_error(self._queue.popleft().reply, unavailable())
-        while self._unacknowledged:
-            self._answer_error(self._unacknowledged.popleft().reply, unavailable())
+        for waiting in (self._queue, self._unacknowledged):
+            for each in waiting:
+                self.parts.later.add(partial(self._answer_error, each.reply, unavailable()))
+            waiting.clear()
         self.parts.limits.queued.give_back(self._queue_bytes + self._unacknowledged_bytes)
         self._queue_bytes = self._unacknowledged_bytes = 0
         self.ids.close()
@@ -240,10 +240,12 @@ class LedStream:
             self.index.skip_to(page.next_offset + 1)
 
     async def _index_all(self, found: Sequence[Entry]) -> None:
-        for at in range(0, len(found), STEPS):
+        at = 0
+        while at < len(found):
             now_ms = self.parts.clock.time_ms()
             self._forget_ids(now_ms)
-            for each in found[at : at + STEPS]:
+            count = self._messages_at_once
+            for each in islice(found, at, at + count):
                 if isinstance(each, Summary):
                     self._index_one(each, now_ms)
                 elif isinstance(each, OpenBatch):
@@ -251,6 +253,7 @@ class LedStream:
                     self.index.skip_to(each.last + 1)
                 else:
                     await self._end_transaction(each)
+            at += count
             await asyncio.sleep(0)
             await self._finish_purges()
 
@@ -271,20 +274,23 @@ class LedStream:
                 return
             found = committed(page, self._reader, producer_id, offset, last)
             while part := await self.parts.background.call(partial(_first_of, found)):
-                now_ms = self.parts.clock.time_ms()
-                for each in part:
-                    if not self._is_purged(each):
-                        self._index_one(each, now_ms)
-                await asyncio.sleep(0)
+                await self._index_unless_purged(part)
             offset = page.next_offset
 
-    def _is_purged(self, found: Summary) -> bool:
-        """Return whether a request has removed a message before its transaction ended."""
-        stored = self.stored
-        return found.sequence < stored.first_sequence or any(
-            found.sequence < before and SubjectFilter([pattern]).includes(found.subject)
-            for pattern, before, _ in stored.purges
-        )
+    async def _index_unless_purged(self, found: Sequence[Summary]) -> None:
+        """Index messages that no request has removed before their transaction ended."""
+        at = 0
+        while at < len(found):
+            now_ms, stored = self.parts.clock.time_ms(), self.stored
+            purges = [(SubjectFilter([pattern]), before) for pattern, before, _ in stored.purges]
+            count = max(self._messages_at_once // (1 + len(purges)), 1)
+            for each in islice(found, at, at + count):
+                if each.sequence >= stored.first_sequence and not any(
+                    each.sequence < before and filter_.includes(each.subject) for filter_, before in purges
+                ):
+                    self._index_one(each, now_ms)
+            at += count
+            await asyncio.sleep(0)
 
     async def _remove_stored(self) -> None:
         """Remove what was removed by requests."""
@@ -292,10 +298,18 @@ class LedStream:
         for pattern, before, keep in stored.purges:
             await self.remove_before(SubjectFilter([pattern]), before, keep)
         for first, last in stored.removed:
-            for at in range(max(first, self.index.first), min(last + 1, self.index.next), STEPS):
-                for sequence in range(at, min(last + 1, at + STEPS)):
+            at, end = max(first, self.index.first), min(last + 1, self.index.next)
+            while at < end:
+                following = min(at + self._messages_at_once, end)
+                for sequence in range(at, following):
                     self.remove(sequence)
+                at = following
                 await asyncio.sleep(0)
+
+    @property
+    def _messages_at_once(self) -> int:
+        """How many messages are indexed or removed in one turn: each consumer looks at each."""
+        return max(2 * STEPS // (2 + len(self.consumers)), 1)
 
     def _index_one(self, found: Summary, now_ms: int) -> None:
         # What clients of Kafka date ahead would outlive all that comes after it.
@@ -401,10 +415,28 @@ class LedStream:
             if self._is_behind():
                 self._catch_up()
                 return
+            if self._waits_for_last(self._queue[0]):
+                self._is_reading = True
+                self.parts.run("look for a last message", self._settle(self._queue[0].subject))
+                return
             self._add_together(self._take())
             if loop.time() >= deadline:
                 self._flush_soon()
                 return
+
+    def _waits_for_last(self, sent: Publish) -> bool:
+        """Return whether a message expects another one to be the last of its subject, which is not known."""
+        return self.index.is_last_removed(sent.subject) and _EXPECTED in sent.headers
+
+    async def _settle(self, subject: bytes) -> None:
+        try:
+            entry = self.index.subjects.get(subject)
+            if entry is not None:
+                await Turns.of_running_loop().result(self.index.settle_lasts([entry]))
+        finally:
+            self._is_reading = False
+        self._flush_soon()
+        self._look_soon()
 
     @property
     def first_count(self) -> int:
@@ -413,9 +445,7 @@ class LedStream:
 
     def _take(self) -> list[Publish]:
         """Take messages that become one batch: one with headers comes alone, to be checked."""
-        config = self.config
-        # Each consumer looks at each message.
-        count_max = max(BATCH_STEPS // (2 + len(self.consumers)), 1)
+        config, count_max = self.config, self._messages_at_once
         is_alone = config.discard == "new" or config.max_msg_size >= 0
         taken: list[Publish] = []
         size = 0
@@ -524,7 +554,7 @@ class LedStream:
         at = self.index.first
         before = min(before, self.index.next)
         while at < before and not self.is_closed:
-            looked_to = at + STEPS
+            looked_to = at + self._messages_at_once
             while at < looked_to:
                 sequence, at = self.index.next_match(filter_, at, STEPS)
                 if sequence is None:
@@ -566,9 +596,9 @@ class LedStream:
         overdue = self.index.overdue(
             messages_max=config.max_msgs, bytes_max=config.max_bytes, oldest_ms=oldest_ms
         )
-        for count, sequence in enumerate(overdue):
+        for count, sequence in enumerate(overdue, 1):
             self.remove(sequence)
-            if count >= STEPS:
+            if count >= self._messages_at_once:
                 self.parts.loop.call_soon(self._remove_more)
                 return
 

@@ -18,7 +18,7 @@ from kalda.broker.topics.auto_created_topics import BROKER_DEFAULT
 from kalda.broker.topics.topic_names import is_internal_topic
 from kalda.cluster.nats_streams import StoredStream, StreamTooLargeError
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import Turns
+from kalda.common.turns import Turns, between
 from kalda.common.types import uuid_to_text
 from kalda.nats.jetstream import fields
 from kalda.nats.jetstream.api_errors import (
@@ -29,10 +29,10 @@ from kalda.nats.jetstream.api_errors import (
     stream_not_found,
     unavailable,
 )
-from kalda.nats.jetstream.patterns import Pattern, is_pattern
+from kalda.nats.jetstream.patterns import Pattern, is_pattern, overlapping
 from kalda.nats.jetstream.pull_requests import status
 from kalda.nats.jetstream.stored_message import StoredMessage
-from kalda.nats.jetstream.stream_config import StreamConfig, overlaps
+from kalda.nats.jetstream.stream_config import StreamConfig, patterns_of
 from kalda.nats.jetstream.stream_index import SubjectEntry, SubjectFilter
 from kalda.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -47,6 +47,9 @@ logger: Final = logging.getLogger(__name__)
 
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
+LIST_BYTES_MAX: Final = 512 * 1024
+"""Of the configurations in one response; a request for the next page begins where it ends."""
+
 SUBJECTS_PAGE: Final = 100_000
 """Subjects in one response, as in nats-server."""
 
@@ -133,7 +136,7 @@ class StreamRequests:
             return {**_described(led), "did_create": True}
         if len(self._streams.known) >= STREAMS_MAX:
             raise JetStreamError(400, 10027, "maximum number of streams reached")
-        self._check_subjects(request, config, known=())
+        await self._check_subjects(request, config, known=())
         if not await self._create_topic(config):
             await self._look_for_creation(config)
             raise TryAgainError
@@ -176,8 +179,9 @@ class StreamRequests:
         streams = self._streams
         async with streams.claiming:
             for _ in range(_CLAIM_TIMES):
-                self._check_overlap(config)
+                # A stream that gets subjects during the check changes the version.
                 version = streams.subjects_version
+                await self._check_overlap(config)
                 try:
                     await store(version)
                 except BadVersionError:
@@ -213,7 +217,7 @@ class StreamRequests:
             raise JetStreamError(400, 10056, "stream name in subject does not match request")
         return config
 
-    def _check_subjects(self, request: ApiRequest, config: StreamConfig, known: Sequence[str]) -> None:
+    async def _check_subjects(self, request: ApiRequest, config: StreamConfig, known: Sequence[str]) -> None:
         """Check the subjects of a new configuration, of which the stream has some already.
 
         Raises:
@@ -223,12 +227,13 @@ class StreamRequests:
         for subject in config.subjects:
             if subject != config.name and subject not in known:
                 request.require_to_read_all(subject)
-        self._check_overlap(config)
+        await self._check_overlap(config)
 
-    def _check_overlap(self, config: StreamConfig) -> None:
-        for other in self._streams.known.values():
-            if other.name != config.name and overlaps(other.config, config):
-                raise JetStreamError(400, _OVERLAP, "subjects overlap with an existing stream")
+    async def _check_overlap(self, config: StreamConfig) -> None:
+        known = list(self._streams.known.values())
+        others = ((each.name, each.patterns) for each in known if each.name != config.name)
+        if await Turns.of_running_loop().result(overlapping(patterns_of(config), others)):
+            raise JetStreamError(400, _OVERLAP, "subjects overlap with an existing stream")
 
     async def _look_for_creation(self, config: StreamConfig) -> None:
         """Return when the stream exists whose topic does: the same request may have come to another broker.
@@ -296,7 +301,7 @@ class StreamRequests:
             raise stream_not_found()
         led = await self.led(request, AclOperation.ALTER)
         config = self._config_for_update(request)
-        self._check_subjects(request, config, known=led.config.subjects)
+        await self._check_subjects(request, config, known=led.config.subjects)
         async with led.lock:
             if config.subjects == led.config.subjects:
                 await self._store_changed(led, config)
@@ -348,24 +353,28 @@ class StreamRequests:
                 state["deleted"] = deleted
         return {"total": total, "offset": offset if total else 0, "limit": limit, **found}
 
-    def _visible(self, request: ApiRequest, sent: fields.Json) -> list[KnownStream]:
-        pattern = fields.text(sent, "subject")
+    async def visible(self, request: ApiRequest, pattern: str = "") -> list[KnownStream]:
+        """Return the streams that the client may describe, in the order of their names; with subjects of a
+        pattern if one is given.
+
+        Raises:
+            JetStreamError: the pattern is none.
+        """
         if pattern and not is_pattern(pattern):
             raise bad_request()
-        wanted = Pattern(pattern.encode()) if pattern else None
-        return [
-            known
-            for _, known in sorted(self._streams.known.items())
-            if request.may(AclOperation.DESCRIBE, known.name)
-            and (
-                wanted is None
-                or any(Pattern(each.encode()).overlaps(wanted) for each in known.config.subjects)
-            )
-        ]
+        found: list[KnownStream] = []
+        for index, (_, known) in enumerate(sorted(self._streams.known.items())):
+            await between(index)
+            if request.may(AclOperation.DESCRIBE, known.name):
+                found.append(known)
+        if not pattern:
+            return found
+        groups = ((each, each.patterns) for each in found)
+        return await Turns.of_running_loop().result(overlapping([Pattern(pattern.encode())], groups))
 
     async def _names(self, request: ApiRequest) -> dict[str, object]:
         sent = fields.read_object(request.body, may_be_empty=True)
-        names = [each.name for each in self._visible(request, sent)]
+        names = [each.name for each in await self.visible(request, fields.text(sent, "subject"))]
         offset = min(fields.page(sent), len(names))
         found: list[str] | None = names[offset : offset + NAMES_MAX]
         if not found and sent.get("subject"):
@@ -375,13 +384,14 @@ class StreamRequests:
 
     async def _list(self, request: ApiRequest) -> dict[str, object]:
         sent = fields.read_object(request.body, may_be_empty=True)
-        visible = self._visible(request, sent)
+        visible = await self.visible(request, fields.text(sent, "subject"))
         offset = min(fields.page(sent), len(visible))
         found: list[object] = []
         missing: list[str] = []
-        page = visible[offset : offset + LIST_MAX]
+        page = _page(visible[offset : offset + LIST_MAX])
         elsewhere = {} if request.is_carried else await self._described_elsewhere(page, request)
-        for known in page:
+        for index, known in enumerate(page):
+            await between(index)
             led = self._streams.led(known.name)
             if led is not None:
                 await led.wait_open()
@@ -487,6 +497,8 @@ class StreamRequests:
             count = await led.remove_before(SubjectFilter([pattern] if pattern else ()), before, keep)
         for consumer in list(led.consumers.values()):
             consumer.stream_purged()
+            # Each may have 20,000 messages that wait for acknowledgements.
+            await asyncio.sleep(0)
         return {"success": True, "purged": count}
 
     # Messages.
@@ -632,6 +644,16 @@ async def _next_by_subject(led: LedStream, filter_: SubjectFilter, start: int) -
             return found
         await asyncio.sleep(0)
     return None
+
+
+def _page(streams: Sequence[KnownStream]) -> Sequence[KnownStream]:
+    """Return as many streams from the first on as fit into a response."""
+    size = 0
+    for index, each in enumerate(streams):
+        size += each.config.size
+        if index and size > LIST_BYTES_MAX:
+            return streams[:index]
+    return streams
 
 
 def _described(led: LedStream) -> dict[str, object]:

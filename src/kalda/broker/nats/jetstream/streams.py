@@ -6,7 +6,7 @@ streams, and opens a stream when this broker begins to lead it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,10 +15,12 @@ from kalda.broker.nats.jetstream.led_stream import LedStream
 from kalda.broker.nats.jetstream.stream_consumer import REMOVED
 from kalda.cluster.nats_streams import StoredStream
 from kalda.common.backoff import jittered
+from kalda.common.turns import between
 from kalda.common.types import TopicPartition, uuid_to_text
 from kalda.nats.exchange import Subscriber, Subscription
 from kalda.nats.jetstream.api_errors import JetStreamError
-from kalda.nats.jetstream.stream_config import StreamConfig, check_stream_name
+from kalda.nats.jetstream.patterns import Pattern
+from kalda.nats.jetstream.stream_config import StreamConfig, check_stream_name, patterns_of
 from kalda.storage.errors import LOG_ERRORS
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState, WatchEvent
@@ -44,6 +46,8 @@ class KnownStream:
     stored: StoredStream
     version: int
     config: StreamConfig
+    patterns: Sequence[Pattern]
+    """Of its subjects."""
     subscriptions: list[Subscription] = field(default_factory=list)
     led: LedStream | None = None
     failures: int = 0
@@ -75,7 +79,6 @@ class Streams:
         parts = self._parts
         parts.store.zookeeper.add_state_listener(self._on_session)
         parts.cache.on_change(self._on_metadata)
-        parts.loop.call_later(TICK_SECONDS, self._tick)
         self._is_stale.set()
         while True:
             await self._is_stale.wait()
@@ -116,8 +119,7 @@ class Streams:
             stored = _decoded(name, data)
             if stored is not None:
                 self.learn(name, stored, version)
-            if not index % 10:
-                await asyncio.sleep(0)
+            await between(index)
         self.subjects_version = subjects_version
         self._read.set()
         self._check_all()
@@ -136,9 +138,10 @@ class Streams:
             self.forget(name)
             known = None
         if known is None:
-            known = self.known[name] = KnownStream(name, stored, version, config)
+            known = self.known[name] = KnownStream(name, stored, version, config, patterns_of(config))
         else:
             known.stored, known.version, known.config = stored, version, config
+            known.patterns = patterns_of(config)
             if known.led is not None:
                 known.led.configure(config, stored, version)
         self._subscribe(known)
@@ -275,14 +278,15 @@ class Streams:
             if known is not None:
                 self._parts.loop.call_soon(self._check, known)
 
-    def _tick(self) -> None:
-        if self._is_closed:
-            return
-        for known in list(self.known.values()):
-            self._check(known)
-            if known.led is not None:
-                known.led.tick()
-        self._parts.loop.call_later(TICK_SECONDS, self._tick)
+    async def follow_time(self) -> None:
+        """Let the streams that are led here remove what is too old, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            for known in list(self.known.values()):
+                self._check(known)
+                if known.led is not None:
+                    known.led.tick()
+                    await asyncio.sleep(0)
 
 
 def _decoded(name: str, data: bytes) -> StoredStream | None:
