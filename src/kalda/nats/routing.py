@@ -125,6 +125,10 @@ class OutgoingRoute:
         self.clear()
         self.give_back(kept)
 
+    def drop_changes(self) -> None:
+        """Drop the changes of interest that wait: this server closes."""
+        self._changes.clear()
+
     def clear(self) -> int:
         """Drop the messages that wait; return how many those were."""
         count = len(self._messages)

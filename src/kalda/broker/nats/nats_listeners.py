@@ -159,6 +159,7 @@ class NatsListeners:
         """Close the listeners and the connections of their clients."""
         if self.jetstream is not None:
             self.jetstream.close()
+        self.server.begin_to_close()
         await self.server.close(DRAIN_SECONDS)
         if self._mapped is not None:
             await self._mapped[1].drain()
@@ -169,6 +170,7 @@ class NatsListeners:
         """Close everything at once."""
         if self.jetstream is not None:
             self.jetstream.close()
+        self.server.begin_to_close()
         self.server.abort()
         self._cancel()
 

@@ -183,7 +183,9 @@ class NatsRoutes:
                 self._tasks = None
 
     async def drain(self, seconds_max: float) -> None:
-        """Give what waits some time to leave."""
+        """Give the messages that wait some time to leave; what clients here want does not count any more."""
+        for each in self._links.values():
+            each.route.drop_changes()
         waiting = [each.idle.wait() for each in self._links.values() if each.connection is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds_max):

@@ -126,6 +126,10 @@ class NatsServer(SocketServer):
         self._ports[name] = host, bound
         return bound
 
+    def begin_to_close(self) -> None:
+        """Note that all clients will be gone soon."""
+        self._exchange.begin_to_close()
+
     def register_metrics(self, metrics: Metrics) -> None:
         """Register the counts of clients, subscriptions and messages."""
         exchange = self._exchange
