@@ -424,3 +424,36 @@ async def test_a_message_expects_another_one_whose_successor_is_deleted(tmp_path
             expects = {"Nats-Expected-Last-Subject-Sequence": "1"}
             assert 5 == (await js.publish("s.a", b"", headers=expects)).seq
             assert 5 == (await js.get_last_msg("S", "s.a")).seq
+
+
+async def test_metadata_and_several_filters_outlive_a_kill(tmp_path: Path) -> None:
+    """What clients of nats-server 2.10 send: both were dropped or refused by earlier releases."""
+    with jetstream_broker(tmp_path / "data") as broker:
+        async with connected(broker) as (_, js):
+            await js.add_stream(name="S", subjects=["s.>"], metadata={"team": "a"})
+            filters = ["s.a.*", "s.b"]
+            config = ConsumerConfig(durable_name="c", filter_subjects=filters, metadata={"k": "v"})
+            await js.add_consumer("S", config)
+            for number, subject in enumerate(("s.a.1", "s.b", "s.c", "s.b.1", "s.a.2")):
+                await js.publish(subject, b"%d" % number)
+            info = await js.stream_info("S")
+            info.config.metadata = {"team": "b"}
+            assert {"team": "b"} == (await js.update_stream(info.config)).config.metadata
+        broker.kill()
+        broker.start()
+        async with connected(broker) as (_, js):
+            assert {"team": "b"} == (await js.stream_info("S")).config.metadata
+            async with asyncio.timeout(PATIENT):
+                while True:
+                    try:
+                        found = await js.consumer_info("S", "c")
+                        break
+                    except APIError:
+                        pass
+            assert (filters, {"k": "v"}, 3) == (
+                found.config.filter_subjects,
+                found.config.metadata,
+                found.num_pending,
+            )
+            sub = await js.pull_subscribe_bind("c", "S")
+            assert [b"0", b"1", b"4"] == [each.data for each in await fetched(sub, 3)]

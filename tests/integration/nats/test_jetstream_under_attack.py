@@ -55,7 +55,8 @@ async def test_pull_requests_of_one_client_at_many_consumers_leave_room_for_othe
         )
 
     async def waiting(number: int) -> int | None:
-        return (await js.consumer_info("S", f"c{number}")).num_waiting
+        found: int | None = (await js.consumer_info("S", f"c{number}")).num_waiting
+        return found
 
     with jetstream_broker(tmp_path / "data") as broker:
         async with connected(broker) as (client, js):

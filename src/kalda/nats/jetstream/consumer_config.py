@@ -78,6 +78,7 @@ class ConsumerConfig:
     deliver_group: str = ""
     num_replicas: int = 0
     mem_storage: bool = False
+    metadata: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_push(self) -> bool:
@@ -92,7 +93,8 @@ class ConsumerConfig:
     @property
     def size(self) -> int:
         """About the bytes of the configuration in a response."""
-        return _SIZE + len(self.description) + len(self.deliver_subject) + sum(map(len, self.filters))
+        texts = (self.description, self.deliver_subject, *self.filters)
+        return _SIZE + sum(map(len, texts)) + fields.metadata_size(self.metadata)
 
     @property
     def filters(self) -> Sequence[str]:
@@ -134,6 +136,7 @@ class ConsumerConfig:
             deliver_group=fields.text(sent, "deliver_group"),
             num_replicas=fields.integer(sent, "num_replicas"),
             mem_storage=fields.flag(sent, "mem_storage"),
+            metadata=fields.metadata(sent),
         )._with_defaults()
         if config.opt_start_time:
             fields.read_time(config.opt_start_time)
@@ -145,6 +148,11 @@ class ConsumerConfig:
             raise _not_served("rate limit")
         if fields.text(sent, "sample_freq"):
             raise _not_served("sampling of acknowledgements")
+        for name in ("priority_groups", "pause_until"):
+            if sent.get(name):
+                raise _not_served(f"consumer {name}")
+        if fields.text(sent, "priority_policy") not in ("", "none"):
+            raise _not_served("consumer priority_policy")
         return config
 
     def _with_defaults(self) -> Self:
@@ -166,6 +174,9 @@ class ConsumerConfig:
         if len(self.description.encode()) > DESCRIPTION_BYTES_MAX:
             text = f"consumer description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}"
             raise JetStreamError(400, 10107, text)
+        if fields.metadata_size(self.metadata) > fields.METADATA_BYTES_MAX:
+            text = f"consumer metadata exceeds maximum size of {fields.METADATA_BYTES_MAX}"
+            raise JetStreamError(400, 10135, text)
         if len(self.backoff) > BACKOFF_MAX or any(each < 0 for each in self.backoff):
             raise _not_served(f"more than {BACKOFF_MAX} backoff values, or one below 0")
         if self.backoff and self.max_deliver <= len(self.backoff):
@@ -182,10 +193,15 @@ class ConsumerConfig:
         if self.filter_subject and self.filter_subjects:
             text = "consumer cannot have both FilterSubject and FilterSubjects specified"
             raise JetStreamError(400, 10136, text)
+        if "" in self.filter_subjects:
+            raise JetStreamError(400, 10139, "consumer filter in FilterSubjects cannot be empty")
         for each in self.filters:
             if not is_pattern(each) or not _is_of_stream(each, stream):
                 text = "consumer filter subject is not a valid subset of the interest subjects"
                 raise JetStreamError(400, 10093, text)
+        patterns = [Pattern(each.encode()) for each in self.filter_subjects]
+        if any(one is not other and one.includes_all(other) for one in patterns for other in patterns):
+            raise JetStreamError(400, 10138, "consumer subject filters cannot overlap")
         self._check_start()
 
     def _check_push(self, stream: StreamConfig) -> None:
@@ -282,6 +298,8 @@ class ConsumerConfig:
         found["num_replicas"] = self.num_replicas
         if self.mem_storage:
             found["mem_storage"] = True
+        if self.metadata:
+            found["metadata"] = dict(self.metadata)
         return found
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -11,6 +11,9 @@ from kalda.nats.jetstream.api_errors import bad_request, invalid_json
 T = TypeVar("T")
 
 Json = Mapping[str, object]
+
+METADATA_BYTES_MAX: Final = 128 * 1024
+"""Of the names and values of one stream or consumer, as in nats-server."""
 
 INTEGER_MAX: Final = 2**63 - 1
 
@@ -85,6 +88,19 @@ def integers(fields: Json, name: str) -> tuple[int, ...]:
     """Return integers; raises `JetStreamError` for another type."""
     found = _typed(fields, name, list, [])
     return tuple(integer({"": each}, "") for each in found)
+
+
+def metadata(fields: Json) -> tuple[tuple[str, str], ...]:
+    """Return the texts that clients keep with a configuration; raises `JetStreamError` for other types."""
+    found = _typed(fields, "metadata", dict, {})
+    if not all(isinstance(each, str) for each in found.values()):
+        raise invalid_json()
+    return tuple(sorted(found.items()))
+
+
+def metadata_size(found: Iterable[tuple[str, str]]) -> int:
+    """Return the bytes of all names and values."""
+    return sum(len(name.encode()) + len(value.encode()) for name, value in found)
 
 
 def part(fields: Json, name: str) -> Json:

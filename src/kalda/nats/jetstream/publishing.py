@@ -24,6 +24,13 @@ EXPECTED_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_ID: Final = "Nats-Expected-Last-Msg-Id"
 ROLLUP: Final = "Nats-Rollup"
 
+_NOT_SERVED: Final = {
+    "Nats-TTL": (10166, "per-message TTL is disabled"),
+    "Nats-Incr": (10168, "message counters is disabled"),
+    "Nats-Batch-Id": (10174, "atomic publish is disabled"),
+    "Nats-Schedule": (10188, "message schedules is disabled"),
+}
+
 ROLLUP_SUBJECT: Final = b"sub"
 ROLLUP_ALL: Final = b"all"
 
@@ -134,6 +141,7 @@ def check_message(
     message_id = header_of(found, MESSAGE_ID) or None
     rollup: bytes | None = None
     if found:
+        _check_served(found)
         stream = header_of(found, EXPECTED_STREAM)
         if stream and stream != config.name.encode():
             raise JetStreamError(400, 10060, "expected stream does not match")
@@ -149,6 +157,14 @@ def check_message(
         raise JetStreamError(400, 10054, "message size exceeds maximum allowed")
     _check_limits(config, index, subject, stored_size(subject, headers, payload))
     return Accepted(found, message_id, rollup)
+
+
+def _check_served(headers: Sequence[Header]) -> None:
+    """Refuse what later releases of nats-server do with a message, as they do where it is switched off."""
+    for name, _ in headers:
+        refusal = _NOT_SERVED.get(name)
+        if refusal is not None:
+            raise JetStreamError(400, *refusal)
 
 
 def _check_expected(index: StreamIndex, ids: MessageIds, subject: bytes, headers: Sequence[Header]) -> None:

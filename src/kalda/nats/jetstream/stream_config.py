@@ -29,7 +29,21 @@ _SIZE: Final = 1_000
 
 _NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-")
 
-_NOT_SERVED: Final = ("mirror", "sources", "republish", "placement", "subject_transform")
+_NOT_SERVED: Final = (
+    "mirror",
+    "sources",
+    "republish",
+    "placement",
+    "subject_transform",
+    "consumer_limits",
+    "subject_delete_marker_ttl",
+    "allow_atomic",
+    "allow_batched",
+    "allow_msg_counter",
+    "allow_msg_schedules",
+)
+"""Later releases of nats-server have some of them. `allow_msg_ttl` is not among them: clients ask for it for
+each bucket, and messages with a time to live are refused."""
 
 
 def _asks(part: object) -> bool:
@@ -59,6 +73,7 @@ class StreamConfig:
     allow_rollup_hdrs: bool = False
     discard_new_per_subject: bool = False
     no_ack: bool = False
+    metadata: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def parse(cls, sent: Json) -> Self:
@@ -88,6 +103,7 @@ class StreamConfig:
             allow_rollup_hdrs=fields.flag(sent, "allow_rollup_hdrs"),
             discard_new_per_subject=fields.flag(sent, "discard_new_per_subject"),
             no_ack=fields.flag(sent, "no_ack"),
+            metadata=fields.metadata(sent),
         )
         config = config._checked()
         if retention != "limits":
@@ -97,6 +113,8 @@ class StreamConfig:
         for name in _NOT_SERVED:
             if _asks(sent.get(name)):
                 raise invalid_stream(f"stream {name} is not supported")
+        if fields.natural(sent, "first_seq") > 1:
+            raise invalid_stream("stream first_seq above 1 is not supported")
         for name in ("mirror_direct", "sealed"):
             if fields.flag(sent, name):
                 raise invalid_stream(f"stream {name} is not supported")
@@ -108,6 +126,9 @@ class StreamConfig:
             raise invalid_stream(
                 f"stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}"
             )
+        if fields.metadata_size(self.metadata) > fields.METADATA_BYTES_MAX:
+            text = f"stream metadata exceeds maximum size of {fields.METADATA_BYTES_MAX} bytes"
+            raise invalid_stream(text)
         if self.num_replicas > REPLICAS_MAX:
             raise invalid_stream(f"maximum replicas is {REPLICAS_MAX}")
         if self.num_replicas < 0:
@@ -180,17 +201,21 @@ class StreamConfig:
         }
         if self.discard_new_per_subject:
             found["discard_new_per_subject"] = True
-        return found | {
+        found |= {
             "sealed": False,
             "deny_delete": self.deny_delete,
             "deny_purge": self.deny_purge,
             "allow_rollup_hdrs": self.allow_rollup_hdrs,
         }
+        if self.metadata:
+            found["metadata"] = dict(self.metadata)
+        return found
 
     @property
     def size(self) -> int:
         """About the bytes of the configuration in a response."""
-        return _SIZE + len(self.description) + sum(map(len, self.subjects))
+        metadata = fields.metadata_size(self.metadata)
+        return _SIZE + len(self.description) + sum(map(len, self.subjects)) + metadata
 
     def topic_settings(self, payload_bytes_max: int) -> Mapping[str, str]:
         """Return the settings of the topic that keeps the messages.

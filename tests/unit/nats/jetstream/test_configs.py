@@ -44,6 +44,7 @@ VALUES: list[object] = [
     [1],
     {},
     {"a": 1},
+    {"a": "x"},
 ]
 
 
@@ -77,6 +78,14 @@ def test_any_configuration_is_read_or_refused(seed: int) -> None:
         {"retention": "interest"},
         {"storage": "memory"},
         {"sealed": True},
+        {"subject_transform": {"src": "a", "dest": "b"}},
+        {"first_seq": 2},
+        {"subject_delete_marker_ttl": 1},
+        {"consumer_limits": {"max_ack_pending": 1}},
+        {"allow_atomic": True},
+        {"allow_batched": True},
+        {"allow_msg_counter": True},
+        {"allow_msg_schedules": True},
     ],
 )
 def test_what_is_not_served_is_refused(sent: dict[str, object]) -> None:
@@ -176,3 +185,50 @@ def test_flow_control_stops_until_the_client_answers() -> None:
     assert not flow.answered(b"y")
     assert flow.answered(b"x")
     assert not flow.is_full
+
+
+def test_what_clients_of_later_releases_send_without_asking_for_it_is_taken() -> None:
+    sent = {"first_seq": 0, "allow_msg_ttl": True, "compression": "none", "consumer_limits": {}}
+    assert "S" == StreamConfig.parse({"name": "S", **sent}).name
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        ({"priority_groups": ["a"], "priority_policy": "overflow"}, 10012),
+        ({"priority_policy": "pinned_client"}, 10012),
+        ({"pause_until": "2030-01-01T00:00:00Z"}, 10012),
+        ({"filter_subjects": ["a.1", ""]}, 10139),
+        ({"filter_subjects": ["a.1", "a.1"]}, 10138),
+        ({"filter_subjects": ["a.1"], "filter_subject": "a.1"}, 10136),
+        ({"metadata": {"a": "x" * 131_072}}, 10135),
+        ({"metadata": {"a": 1}}, 10025),
+        ({"metadata": ["a"]}, 10025),
+    ],
+)
+def test_what_later_releases_refuse_has_their_errors(sent: dict[str, object], code: int) -> None:
+    with pytest.raises(JetStreamError) as found:
+        ConsumerConfig.parse(sent, STREAM)
+    assert code == found.value.err_code
+
+
+def test_filters_may_overlap_but_not_include_each_other() -> None:
+    stream = StreamConfig.parse({"name": "S", "subjects": ["a.>"]})
+    config = ConsumerConfig.parse({"filter_subjects": ["a.*.c", "a.b.*"]}, stream)
+    assert ["a.*.c", "a.b.*"] == config.as_json()["filter_subjects"]
+    with pytest.raises(JetStreamError, match="consumer subject filters cannot overlap"):
+        ConsumerConfig.parse({"filter_subjects": ["a.b.*", "a.b.c"]}, stream)
+
+
+def test_metadata_is_kept_and_may_change() -> None:
+    one = StreamConfig.parse({"name": "S", "metadata": {"b": "1", "a": "ä"}})
+    two = StreamConfig.parse({"name": "S", "metadata": {"a": "ä", "b": "1"}})
+    assert one == two
+    assert {"a": "ä", "b": "1"} == one.as_json()["metadata"]
+    assert "metadata" not in STREAM.as_json()
+    three = StreamConfig.parse({"name": "S", "metadata": {"c": "1"}})
+    three.check_update(one)
+    assert three != one
+    with pytest.raises(JetStreamError, match="stream metadata exceeds maximum size of 131072 bytes"):
+        StreamConfig.parse({"name": "S", "metadata": {"a": "x" * 131_072}})
+    assert 5 == one.size - StreamConfig.parse({"name": "S"}).size

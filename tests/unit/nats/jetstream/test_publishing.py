@@ -142,3 +142,14 @@ def test_streams_share_the_ids_that_are_remembered() -> None:
     ids.close()
     ids.add(b"1", 1, 0)
     assert 1 == limit.used
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("Nats-TTL", 10166), ("Nats-Incr", 10168), ("Nats-Batch-Id", 10174), ("Nats-Schedule", 10188)],
+)
+def test_what_would_be_kept_without_what_it_asks_for_is_refused(name: str, code: int) -> None:
+    """A message with a time to live stayed for ever."""
+    with pytest.raises(JetStreamError, match="disabled") as found:
+        check({name: "1"})
+    assert (400, code) == (found.value.code, found.value.err_code)

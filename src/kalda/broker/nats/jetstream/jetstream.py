@@ -571,6 +571,9 @@ class JetStream:
                 text = "consumer name in subject does not match name in request"
                 raise JetStreamError(400, 10017, text)
             filter_ = ".".join(request.names[2:])
+            if filter_ and fields.texts(wanted, "filter_subjects"):
+                text = "consumer with multiple subject filters cannot use subject based API"
+                raise JetStreamError(400, 10137, text)
             if filter_ and filter_ != fields.text(wanted, "filter_subject"):
                 text = "Consumer create request did not match filtered subject from create subject"
                 raise JetStreamError(400, 10131, text)
