@@ -242,7 +242,7 @@ class StreamIndex:
             if kept:
                 entry.last = kept[-1]
             else:
-                # Whoever needs it looks for it, in steps: it may be anywhere.
+                # It may be anywhere, so it is looked for in steps where it is needed.
                 entry.is_last_removed = True
         if sequence == self.first:
             self._move_first()

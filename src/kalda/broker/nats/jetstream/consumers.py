@@ -49,8 +49,8 @@ _NAME_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _COUNTED_AT_ONCE: Final = 20_000
 _WAKE_SECONDS: Final = 0.005
 _RETRY_SECONDS: Final = 1.0
-SWEEP_SECONDS: Final = 1.0
-"""Between two looks at all pull requests of all consumers for those whose clients are gone."""
+SWEEP_SECONDS: Final = 5.0
+"""Between two looks at all pull requests of all consumers for those whose clients are gone, some 100,000."""
 
 _EPOCH_MAX: Final = 2**31 - 1
 _YEAR_2020: Final = 1_577_836_800
