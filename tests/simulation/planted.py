@@ -44,6 +44,7 @@ from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.share.delivery_state import PartitionState
+from kalda.coordinator.share.record_turns import RecordTurns
 from kalda.coordinator.share.share_partition import SharePartition
 from kalda.coordinator.share.share_shard import ShareShard
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
@@ -451,7 +452,7 @@ def _all_released() -> None:
 
 @_bug("share: times and keys forgotten by the next leader", "share-groups")
 def _forgotten_facts() -> None:
-    _patch(SharePartition, "_forget_records", _nothing)
+    _patch(RecordTurns, "forget", _nothing)
 
 
 @_bug("share: creation resets what there is", "share-groups")

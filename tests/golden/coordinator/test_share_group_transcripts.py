@@ -23,11 +23,13 @@ from kalda.coordinator.group.share.share_group import ShareGroup
 from kalda.coordinator.group.share.share_group_config import ShareGroupConfig
 from kalda.coordinator.group.share.share_protocol import NewState, ShareProtocol
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.coordinator.share.acknowledgement import Acknowledgement
 from kalda.coordinator.share.delivery_state import AcknowledgeType, RecordState
+from kalda.coordinator.share.fetched_batch import FetchedBatch
 from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.record_ranges import Transition
 from kalda.coordinator.share.share_config import ShareCoordinatorConfig
-from kalda.coordinator.share.share_partition import Acknowledgement, FetchedBatch, SharePartition
+from kalda.coordinator.share.share_partition import SharePartition
 from kalda.coordinator.share.share_records import SharePartitionKey, Snapshot, decode
 from kalda.coordinator.share.share_shard import ShareShard, StateChange
 from kalda.protocol.messages import share_group_records as messages

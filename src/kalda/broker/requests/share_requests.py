@@ -14,8 +14,8 @@ from kalda.broker.share.share_sessions import PartitionName, SessionKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.purgatory import DelayedOperationPurgatory
+from kalda.coordinator.share.acknowledgement import Acknowledgement
 from kalda.coordinator.share.delivery_state import AcknowledgeType
-from kalda.coordinator.share.share_partition import Acknowledgement
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.settings import BrokerConfig
 

@@ -16,7 +16,8 @@ from kalda.broker.share.share_sessions import PartitionName, ShareSession
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.overriding import override
 from kalda.common.purgatory import DelayedOperation
-from kalda.coordinator.share.share_partition import BATCH_OFFSETS_MAX, AcquiredRange, FetchedBatch
+from kalda.coordinator.share.fetched_batch import FetchedBatch
+from kalda.coordinator.share.share_partition import BATCH_OFFSETS_MAX, AcquiredRange
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.records.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
 from kalda.records.errors import NeedMoreBytes, RecordsError

@@ -20,7 +20,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.coordinator.runtime.timers import Timers
-from kalda.coordinator.share.share_partition import Acknowledgement
+from kalda.coordinator.share.acknowledgement import Acknowledgement
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.net.connection import Connection
 from kalda.protocol.fetch_session import FINAL_EPOCH, INITIAL_EPOCH

@@ -15,10 +15,11 @@ records, and no time-out takes them.
 No clock and no I/O: callers pass the time in milliseconds. Kafka's class is ``SharePartition``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.share.acknowledgement import Acknowledgement, parts_of
 from kalda.coordinator.share.delivery_state import (
     COUNT_MAX,
     DELIVERIES_MAX,
@@ -27,9 +28,10 @@ from kalda.coordinator.share.delivery_state import (
     RecordState,
     StateRange,
 )
-from kalda.coordinator.share.key_order import KeyOrder
+from kalda.coordinator.share.fetched_batch import FetchedBatch, pieces
 from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.record_ranges import NO_MEMBER, RecordRange, RecordRanges, Transition
+from kalda.coordinator.share.record_turns import RecordTurns
 
 BATCH_OFFSETS_MAX: Final = 10_000
 """What a fetch acquires of one batch, unless more records may be in flight. A batch can have millions of
@@ -42,32 +44,12 @@ _ACKNOWLEDGED: Final = RecordState.ACKNOWLEDGED
 _ARCHIVING: Final = RecordState.ARCHIVING
 _ARCHIVED: Final = RecordState.ARCHIVED
 
-_NO_KEYS: Final[Mapping[int, int]] = {}
-
 _STATE_AFTER: Final = {
     AcknowledgeType.GAP: _ARCHIVED,
     AcknowledgeType.ACCEPT: _ACKNOWLEDGED,
     AcknowledgeType.RELEASE: _AVAILABLE,
     AcknowledgeType.REJECT: _ARCHIVED,
 }
-
-
-class FetchedBatch(NamedTuple):
-    """The offsets of a batch in the log; `is_skipped` if its records are not for consumers.
-
-    That is so for control batches, for batches without records and, for a group that reads committed records,
-    for aborted ones.
-    """
-
-    first: int
-    last: int
-    is_skipped: bool = False
-    due_ms: int = 0
-    """Before it no record of the batch is acquired."""
-    late: Sequence[tuple[int, int]] = ()
-    """Offsets in order that are not acquired before a time, which is later than now, each with its time."""
-    keys: Mapping[int, int] = _NO_KEYS
-    """The keys by offset, or hashes of them, where records have one and their order counts."""
 
 
 class AcquiredRange(NamedTuple):
@@ -86,14 +68,6 @@ class DeadRange(NamedTuple):
     deliveries: int
     is_rejected: bool
     """Whether a member rejected them; else they were delivered as often as the group allows."""
-
-
-class Acknowledgement(NamedTuple):
-    """The acknowledgement of a range; `types` has one type for all of it, or one for each offset."""
-
-    first: int
-    last: int
-    types: Sequence[int]
 
 
 class Progress(NamedTuple):
@@ -121,8 +95,7 @@ class SharePartition:
         """How many offsets below the end may be acquired, now or when they are due."""
         self._end_due_ms = 0
         """When the record at the end is due; 0: now, or nobody has looked."""
-        self._keys: Final = KeyOrder()
-        """Empty where the order of keys does not count."""
+        self._turns: Final = RecordTurns(self._ranges)
         for each in state.ranges:
             if each.last < self.start_offset or not each.is_valid:
                 continue
@@ -134,7 +107,7 @@ class SharePartition:
             if state_now is _ARCHIVING and self.end_offset == each.last + 1:
                 # The reason is not stored.
                 self._ranges[-1].is_rejected = each.deliveries < limits.delivery_count_limit
-        self._forget_records(limits)
+        self._turns.forget(limits)
         self._advance()
 
     # Looking.
@@ -179,9 +152,9 @@ class SharePartition:
         """Return the first of some offsets whose time and key are not known; None if there is none."""
         first = max(first, self.start_offset)
         if first < self.end_offset:
-            for each in self._ranges.until(self._ranges.index_of(first), last):
-                if not each.is_known and each.state is _AVAILABLE:
-                    return max(first, each.first)
+            unknown = self._turns.first_unknown(first, last)
+            if unknown is not None:
+                return unknown
         return max(first, self.end_offset) if last >= self.end_offset else None
 
     def dead_ranges(self, count_max: int) -> list[DeadRange]:
@@ -261,7 +234,7 @@ class SharePartition:
                 continue
             if first < self.end_offset:
                 if limits.looks_into_batches:
-                    self._examine(first, min(last, self.end_offset - 1), due_ms, late, keys)
+                    self._turns.examine(first, min(last, self.end_offset - 1), due_ms, late, keys)
                 taken, is_over = self._acquire_again(
                     member_id,
                     first,
@@ -283,8 +256,8 @@ class SharePartition:
                     self._end_due_ms = due_ms
                     break
                 end = min(last, first + max(room, BATCH_OFFSETS_MAX) - 1)
-                for to, wait_ms in _pieces(first, end, late, keys) if late or keys else ((end, 0),):
-                    is_blocked = bool(keys) and self._keys.add(to, keys.get(to))
+                for to, wait_ms in pieces(first, end, late, keys) if late or keys else ((end, 0),):
+                    is_blocked = bool(keys) and self._turns.keys.add(to, keys.get(to))
                     if wait_ms or is_blocked:
                         self._append(to, _AVAILABLE, 0)
                         self._ranges[-1].deadline_ms, self._ranges[-1].is_blocked = wait_ms, is_blocked
@@ -340,32 +313,6 @@ class SharePartition:
             index += 1
         return taken, False
 
-    def _examine(
-        self, first: int, last: int, due_ms: int, late: Sequence[tuple[int, int]], keys: Mapping[int, int]
-    ) -> None:
-        """Note times and keys of records below the end that an earlier leader had in flight.
-
-        Keys become known in the order of offsets: a fetch begins with the first record that is not known.
-        """
-        for to, wait_ms in _pieces(first, last, late, keys):
-            index = self._ranges.split(first)
-            self._ranges.split(to + 1)
-            for each in self._ranges.until(index, to):
-                if not each.is_known and each.state is _AVAILABLE and each.transition is None:
-                    each.is_known = True
-                    if not each.count:
-                        each.deadline_ms = max(due_ms, wait_ms)
-                    each.is_blocked = bool(keys) and self._keys.add(each.first, keys.get(each.first))
-            first = to + 1
-
-    def _pass_keys(self, first: int, last: int) -> None:
-        """Let the next records with the keys of some records be acquired: those are done."""
-        if self._keys:
-            for offset in self._keys.remove(first, last):
-                index = self._ranges.split(offset)
-                self._ranges.split(offset + 1)
-                self._ranges[index].is_blocked = False
-
     def _may_acquire(self, each: RecordRange, now_ms: int) -> bool:
         return (
             each.state is _AVAILABLE
@@ -389,7 +336,7 @@ class SharePartition:
                     self._available -= each.size
                     each.state, each.deadline_ms, each.is_known = _ARCHIVED, 0, True
                     each.is_blocked = False
-            self._pass_keys(first, min(last, self.end_offset - 1))
+            self._turns.pass_on(first, min(last, self.end_offset - 1))
         if last >= self.end_offset:
             self._append(last, _ARCHIVED, 0)
 
@@ -406,15 +353,7 @@ class SharePartition:
             ApiError: INVALID_REQUEST, a range is malformed; INVALID_RECORD_STATE, a record is not acquired by
                 the member, or an acknowledgement of it is being stored.
         """
-        wanted: list[tuple[int, int, AcknowledgeType]] = []
-        position = -1
-        for each in acknowledgements:
-            if each.first > each.last or each.first <= position:
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST, f"The offsets {each.first} to {each.last} are out of order."
-                )
-            position = each.last
-            wanted += self._checked(each)
+        wanted = parts_of(acknowledgements, may_renew=self.limits.may_renew)
         for first, last, _ in wanted:
             self._check_acquired(member_id, first, last)
         transition = Transition(now_ms)
@@ -491,15 +430,11 @@ class SharePartition:
 
     def end_waits(self, now_ms: int) -> bool:
         """Let records be acquired whose wait is over by now; return whether there are any."""
-        ended = [each for each in self._ranges if each.state is _AVAILABLE and 0 < each.deadline_ms <= now_ms]
-        for each in ended:
-            each.deadline_ms = 0
-        if ended:
-            self._ranges.coalesce()
+        have_ended = self._turns.end_waits(now_ms)
         if 0 < self._end_due_ms <= now_ms:
             self._end_due_ms = 0
             return True
-        return bool(ended)
+        return have_ended
 
     def progress(self, transitions: Iterable[Transition]) -> Progress:
         """Return what to store for transitions that are going to be confirmed together."""
@@ -534,10 +469,10 @@ class SharePartition:
                 self._available += each.size
                 if limits.backoff_ms and now_ms is not None:
                     each.deadline_ms = now_ms + limits.wait_ms(count)
-        if self._keys:
+        if self._turns.keys:
             for each, state, _ in transition.changes:
                 if state is not _AVAILABLE:
-                    self._pass_keys(each.first, each.last)
+                    self._turns.pass_on(each.first, each.last)
         self._advance()
         self._ranges.coalesce()
 
@@ -554,7 +489,7 @@ class SharePartition:
         if log_start_offset >= self.end_offset:
             self._ranges.clear()
             self._available = 0
-            self._keys.clear()
+            self._turns.keys.clear()
             self.start_offset = self.end_offset = log_start_offset
             self._end_due_ms = 0
             return True
@@ -564,7 +499,7 @@ class SharePartition:
                 self._available -= each.size
         del self._ranges[:index]
         before, self.start_offset = self.start_offset, log_start_offset
-        self._pass_keys(before, log_start_offset - 1)
+        self._turns.pass_on(before, log_start_offset - 1)
         self._advance()
         return True
 
@@ -573,48 +508,7 @@ class SharePartition:
         before, self.limits = self.limits, limits
         if before.delay_ms != limits.delay_ms:
             self._end_due_ms = 0
-        if before.has_times and not limits.has_times:
-            for each in self._ranges:
-                if each.state is _AVAILABLE and not each.count:
-                    each.deadline_ms = 0
-        if before.has_key_order and not limits.has_key_order:
-            self._keys.clear()
-            for each in self._ranges:
-                each.is_blocked = False
-        elif limits.has_key_order and not before.has_key_order:
-            self._forget_records(limits)
-
-    def _forget_records(self, limits: PartitionLimits) -> None:
-        """Have times and keys found out of what waits for a delivery, where they count."""
-        for each in self._ranges:
-            if each.state is _AVAILABLE:
-                is_due_unknown = limits.looks_into_batches and not each.count
-                each.is_known = not (limits.has_key_order or is_due_unknown)
-
-    def _checked(self, each: Acknowledgement) -> list[tuple[int, int, AcknowledgeType]]:
-        """Return the parts of an acknowledgement that have one type each."""
-        count = each.last - each.first + 1
-        if not each.types or len(each.types) not in (1, count):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"{len(each.types)} acknowledge types do not fit the offsets {each.first} to {each.last}.",
-            )
-        parts: list[tuple[int, int, AcknowledgeType]] = []
-        for number, value in enumerate(each.types):
-            try:
-                kind = AcknowledgeType(value)
-            except ValueError:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"There is no acknowledge type {value}.") from None
-            if kind is AcknowledgeType.RENEW and not self.limits.may_renew:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "The group does not allow to renew acquisitions.")
-            offset = each.first + number
-            if parts and parts[-1][2] is kind:
-                parts[-1] = (parts[-1][0], offset, kind)
-            else:
-                parts.append((offset, offset, kind))
-        if len(each.types) == 1:
-            parts = [(each.first, each.last, parts[0][2])]
-        return parts
+        self._turns.set_limits(before, limits)
 
     def _check_acquired(self, member_id: str, first: int, last: int) -> None:
         if last < self.start_offset:
@@ -693,33 +587,9 @@ class SharePartition:
             if each.state is _AVAILABLE and each.transition is None:
                 available += each.size
             offset = each.last + 1
-            assert not each.is_blocked or each.state is _AVAILABLE, f"{each} is blocked"
-        for each in self._ranges:
-            if each.is_known and each.state is _AVAILABLE:
-                for number in range(each.first, each.last + 1) if self._keys else ():
-                    is_blocked = self._keys.is_blocked(number)
-                    assert is_blocked == each.is_blocked, f"{number} in {each} is blocked or should be"
+        self._turns.check_invariants()
         assert offset == self.end_offset, f"the ranges end at {offset}, the partition at {self.end_offset}"
         assert available == self._available, f"{available} are available, {self._available} are counted"
-
-
-def _pieces(
-    first: int, last: int, late: Sequence[tuple[int, int]], keys: Mapping[int, int]
-) -> Iterator[tuple[int, int]]:
-    """Cut offsets where one waits or has a key; yield the last of each piece, and until when it waits or 0.
-
-    0 to 9, with 4 and 5 late until 70, gives (3, 0), (4, 70), (5, 70) and (9, 0).
-    """
-    waits = dict(late)
-    for offset in sorted(keys.keys() | waits.keys()) if keys else waits:
-        if not first <= offset <= last:
-            continue
-        if offset > first:
-            yield offset - 1, 0
-        yield offset, waits.get(offset, 0)
-        first = offset + 1
-    if first <= last:
-        yield last, 0
 
 
 def _join(acquired: list[AcquiredRange], added: AcquiredRange, batch_size: int) -> None:

@@ -25,9 +25,11 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.types import TopicPartition
+from kalda.coordinator.share.acknowledgement import Acknowledgement
 from kalda.coordinator.share.delivery_state import AcknowledgeType, PartitionState, RecordState
+from kalda.coordinator.share.fetched_batch import FetchedBatch
 from kalda.coordinator.share.partition_limits import PartitionLimits
-from kalda.coordinator.share.share_partition import Acknowledgement, AcquiredRange, DeadRange, FetchedBatch
+from kalda.coordinator.share.share_partition import AcquiredRange, DeadRange
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.coordinator.share.share_shard import StateChange
 from kalda.protocol.messages.write_share_group_state import (

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.coordinator.share.acknowledgement import Acknowledgement
 from kalda.coordinator.share.delivery_state import (
     AcknowledgeType,
     PartitionState,
@@ -12,12 +13,11 @@ from kalda.coordinator.share.delivery_state import (
     StateRange,
     combined,
 )
+from kalda.coordinator.share.fetched_batch import FetchedBatch
 from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.share_partition import (
-    Acknowledgement,
     AcquiredRange,
     DeadRange,
-    FetchedBatch,
     SharePartition,
 )
 

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from kalda.common.errors import ApiError
+from kalda.coordinator.share.acknowledgement import Acknowledgement
 from kalda.coordinator.share.delivery_state import (
     AcknowledgeType,
     PartitionState,
@@ -21,11 +22,10 @@ from kalda.coordinator.share.delivery_state import (
     StateRange,
     combined,
 )
+from kalda.coordinator.share.fetched_batch import FetchedBatch
 from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.share_partition import (
-    Acknowledgement,
     AcquiredRange,
-    FetchedBatch,
     SharePartition,
 )
 
