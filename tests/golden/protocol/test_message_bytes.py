@@ -32,6 +32,7 @@ from kalda.protocol.messages import (
     metadata,
     produce,
     release_read_lease,
+    share_acknowledge,
 )
 from kalda.protocol.schema import Message
 
@@ -680,6 +681,45 @@ GOLDEN = (
             "00000007",
             "02 02 72 02 6d 00",
             "00",
+        ),
+    ),
+    Golden(
+        share_acknowledge.ShareAcknowledgeRequest(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=1,
+            topics=[
+                share_acknowledge.AcknowledgeTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        share_acknowledge.AcknowledgePartition(
+                            partition_index=3,
+                            acknowledgement_batches=[
+                                share_acknowledge.AcknowledgementBatch(
+                                    first_offset=4,
+                                    last_offset=5,
+                                    acknowledge_types=[2],
+                                    release_delay_ms=700,
+                                ),
+                                share_acknowledge.AcknowledgementBatch(
+                                    first_offset=6, last_offset=6, acknowledge_types=[1]
+                                ),
+                            ],
+                        )
+                    ],
+                )
+            ],
+        ),
+        2,
+        (
+            "02 67 02 6d 00000001 00",
+            "02",
+            TOPIC_ID_HEX,
+            "02 00000003 03",
+            "0000000000000004 0000000000000005 02 02",
+            "01 904e 04 000002bc",  # tag 10,000: release_delay_ms, 4 bytes
+            "0000000000000006 0000000000000006 02 01 00",  # -1 is not sent
+            "00 00 00",
         ),
     ),
 )

@@ -84,7 +84,12 @@ def acknowledgements_of(topics: Iterable[Any], *, renews: bool) -> Acknowledgeme
                         ErrorCode.INVALID_REQUEST, "Renewals need a request that says that it renews."
                     )
                 found.setdefault((topic.topic_id, each.partition_index), []).append(
-                    Acknowledgement(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                    Acknowledgement(
+                        batch.first_offset,
+                        batch.last_offset,
+                        batch.acknowledge_types,
+                        batch.release_delay_ms,
+                    )
                 )
     return found
 

@@ -38,6 +38,7 @@ def register_share_metrics(metrics: Metrics, share: LazyShare, groups: GroupCoor
             "Records of a partition between the start and the end of what a share group was delivered.",
         ),
         Column("kalda_share_partition_acquired", "gauge", "Records that members have acquired."),
+        Column("kalda_share_partition_waiting", "gauge", "Records that wait before a delivery."),
         Column("kalda_share_partition_start_offset", "gauge", "Every record below it is done."),
         Column("kalda_share_partition_dead", "gauge", "Records that wait for their dead letters."),
         Column("kalda_share_partition_lag", "gauge", "Records below the high watermark that are not done."),
@@ -57,6 +58,7 @@ def _rows(share: LazyShare) -> Iterator[tuple[Labels, tuple[float, ...]]]:
             (
                 core.in_flight_count,
                 core.acquired_count,
+                core.waiting_count,
                 core.start_offset,
                 core.dead_count,
                 lag,

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from kalda.clients.errors import ClientError
 from kalda.common.public import public
 from kalda.common.types import UUID, TopicPartition
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
 
 GAP: Final = 0
 """An acquired offset without a record. The group gives it up; a user never sees it."""
@@ -28,12 +29,25 @@ class AcknowledgeType(IntEnum):
     """It stays with this consumer: the time of its lock begins again (KIP-1222)."""
 
 
+class Decision(NamedTuple):
+    """What is said of a record."""
+
+    kind: int
+    delay_ms: int = GROUPS_DELAY
+    """How long a released record is not delivered; `GROUPS_DELAY`: as the group's settings say."""
+
+
+ACCEPTED: Final = Decision(AcknowledgeType.ACCEPT)
+RELEASED: Final = Decision(AcknowledgeType.RELEASE)
+
+
 class Range(NamedTuple):
-    """Neighbouring offsets with one acknowledgement."""
+    """Neighbouring offsets with one decision."""
 
     first: int
     last: int
     kind: int
+    delay_ms: int = GROUPS_DELAY
 
 
 class SharePartition(NamedTuple):
@@ -99,17 +113,17 @@ class PartitionAcknowledgements:
 Acknowledgements = dict[SharePartition, PartitionAcknowledgements]
 
 
-def ranges_of(decisions: Mapping[int, int], others: Iterable[Range] = ()) -> list[Range]:
-    """Return offsets with their kinds, and ranges, in order; neighbours of one kind are joined.
+def ranges_of(decisions: Mapping[int, Decision], others: Iterable[Range] = ()) -> list[Range]:
+    """Return offsets with their decisions, and ranges, in order; neighbours of one decision are joined.
 
-    >>> ranges_of({5: 1, 4: 1, 7: 2}, [Range(6, 6, 1)])
-    [Range(first=4, last=6, kind=1), Range(first=7, last=7, kind=2)]
+    >>> ranges_of({5: ACCEPTED, 4: ACCEPTED}, [Range(6, 6, 1), Range(7, 7, 2, 500)])
+    [Range(first=4, last=6, kind=1, delay_ms=-1), Range(first=7, last=7, kind=2, delay_ms=500)]
     """
     found: list[Range] = []
-    singles = (Range(offset, offset, kind) for offset, kind in decisions.items())
+    singles = (Range(offset, offset, *decision) for offset, decision in decisions.items())
     for each in sorted((*singles, *others)):
-        if found and found[-1].kind == each.kind and found[-1].last + 1 == each.first:
-            found[-1] = Range(found[-1].first, each.last, each.kind)
+        if found and found[-1][2:] == each[2:] and found[-1].last + 1 == each.first:
+            found[-1] = each._replace(first=found[-1].first)
         else:
             found.append(each)
     return found

@@ -19,7 +19,9 @@ from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.serde import LoadRequiredError
 from kalda.clients.share.acknowledgements import (
     GAP,
+    RELEASED,
     AcknowledgeType,
+    Decision,
     PartitionAcknowledgements,
     Range,
     SharePartition,
@@ -81,7 +83,7 @@ class AcquiredRecords:
         self._row = 0
         self._offsets: list[int] = []
         self._batch_last = -1
-        self._decided: dict[int, int] = {}
+        self._decided: dict[int, Decision] = {}
         self._settled: list[Range] = []
 
     @property
@@ -177,9 +179,9 @@ class AcquiredRecords:
         # `_open_next` passes over the batches before it.
         self._position = 0
 
-    def decide(self, offset: int, kind: AcknowledgeType) -> None:
+    def decide(self, offset: int, decision: Decision) -> None:
         """Keep the user's acknowledgement of a record until `drain`."""
-        self._decided[offset] = kind
+        self._decided[offset] = decision
 
     def release(self) -> None:
         """Release what was not handed out."""
@@ -269,7 +271,7 @@ class AcquiredRecords:
             return True
         is_acquired = bool(self._claim(error.offset))
         if is_acquired:
-            self.decide(error.offset, AcknowledgeType.RELEASE)
+            self.decide(error.offset, RELEASED)
             replace_remedy(error, _UNREAD)
         self._reader = self._fetch_from(error.offset + 1, reader.records)
         return is_acquired

@@ -202,6 +202,8 @@ class AsyncShareConsumer(ShareConsumerBase[K, V], AsyncReader[ShareCore, ShareRe
         self,
         record: "Acknowledged | Iterable[Acknowledged] | Rows",
         kind: AcknowledgeType = AcknowledgeType.ACCEPT,
+        *,
+        delay_s: float | None = None,
     ) -> None:
         """Acknowledge a record, several, or rows of `poll_arrow`; the next poll or commit sends it.
 
@@ -212,12 +214,16 @@ class AsyncShareConsumer(ShareConsumerBase[K, V], AsyncReader[ShareCore, ShareRe
             record: What `poll` returned, or raised in place of a record; or a batch or table of Arrow with
                 the columns topic, partition and offset of `poll_arrow`, all rows or some.
             kind: What becomes of the record.
+            delay_s: How long a released record is not delivered again, in seconds, up to a week. It replaces
+                the back-off that the group's settings give. Brokers of Apache Kafka pass over it and deliver
+                the record at once.
 
         Raises:
             IllegalStateError: the mode is implicit, or this consumer does not hold the record (any more).
-            ValueError: it is no record, or no `AcknowledgeType`.
+            ValueError: it is no record, no `AcknowledgeType`, or a delay that is not allowed, or of a record
+                that is not released.
         """
-        self._open_core().acknowledge(record, kind)
+        self._open_core().acknowledge(record, kind, delay_s)
 
     async def commit(self, timeout_s: float | None = None) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements; return the outcome of each partition: None, or the error.

@@ -211,10 +211,12 @@ class ShareConsumer(
         self,
         record: "Acknowledged | Iterable[Acknowledged] | Rows",
         kind: AcknowledgeType = AcknowledgeType.ACCEPT,
+        *,
+        delay_s: float | None = None,
     ) -> None:
         """Acknowledge a record, several, or rows of `poll_arrow`; see `AsyncShareConsumer.acknowledge`."""
         with self._guard:
-            self._open_core().acknowledge(record, kind)
+            self._open_core().acknowledge(record, kind, delay_s)
 
     def commit(self, timeout_s: float | None = None) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements; see `AsyncShareConsumer.commit`."""

@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from kalda.clients.argument_checks import a_type, check_collection, check_topic_name
@@ -25,7 +26,14 @@ from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.metrics.share_metrics import GROUP, ShareCoordinatorMetrics, ShareFetchMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.serde import LoadRequiredError
-from kalda.clients.share.acknowledgements import AcknowledgeType, CommitTicket, SharePartition
+from kalda.clients.share.acknowledgements import (
+    ACCEPTED,
+    RELEASED,
+    AcknowledgeType,
+    CommitTicket,
+    Decision,
+    SharePartition,
+)
 from kalda.clients.share.acquired_records import AcquiredRecords
 from kalda.clients.share.share_config import ShareConsumerConfig
 from kalda.clients.share.share_fetcher import Decided, OnOutcome, ShareFetcher
@@ -37,6 +45,7 @@ from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.errors import ErrorCode
 from kalda.common.extras import missing_package
 from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
+from kalda.protocol.messages.share_acknowledge import RELEASE_DELAY_MAX_MS
 from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.runtime import client_runtime
 
@@ -229,13 +238,16 @@ class ShareCore:
         return found
 
     def acknowledge(
-        self, records: Acknowledged | Iterable[Acknowledged] | Rows, kind: AcknowledgeType
+        self,
+        records: Acknowledged | Iterable[Acknowledged] | Rows,
+        kind: AcknowledgeType,
+        delay_s: float | None = None,
     ) -> None:
         """Keep the user's acknowledgements for the next poll or commit.
 
         Raises:
             IllegalStateError: the mode is implicit, or a record is not held by this consumer.
-            ValueError: it is no record, or no `AcknowledgeType`.
+            ValueError: it is no record, no `AcknowledgeType`, or a delay that is not allowed.
         """
         if not self.config.is_explicit:
             raise IllegalStateError(
@@ -244,17 +256,18 @@ class ShareCore:
             )
         if not isinstance(kind, AcknowledgeType):
             raise ValueError(f"kind={kind!r} is {a_type(kind)}; it takes an AcknowledgeType")
+        decision = Decision(kind) if delay_s is None else Decision(kind, _delay_ms(kind, delay_s))
         if isinstance(records, ShareRecord | RecordDeserializationError):
-            self._acknowledge(records, kind)
+            self._acknowledge(records, decision)
             return
         if self._arrow is not None and (names := self._arrow.names(records)) is not None:
             for name in names:
-                self._decide(name, kind)
+                self._decide(name, decision)
             return
         if not isinstance(records, Iterable):
             raise ValueError(f"record={records!r} is {a_type(records)}; it takes a ShareRecord of poll()")
         for each in cast("Iterable[Acknowledged]", records):
-            self._acknowledge(each, kind)
+            self._acknowledge(each, decision)
 
     def take(self, count: int) -> list[AnyRecord]:
         """Return up to `count` records as handed out.
@@ -321,7 +334,7 @@ class ShareCore:
         for name in self._undecided:
             acquired = self._held[name]
             if acquired.expires_at > locked_until and self._fetcher.is_held(acquired):
-                acquired.decide(name[2], AcknowledgeType.RELEASE)
+                acquired.decide(name[2], RELEASED)
                 self._touched[acquired] = None
         self._undecided.clear()
 
@@ -417,23 +430,23 @@ class ShareCore:
 
     # Internals of the user's part
 
-    def _acknowledge(self, record: Acknowledged, kind: AcknowledgeType) -> None:
+    def _acknowledge(self, record: Acknowledged, decision: Decision) -> None:
         if isinstance(record, ShareRecord):
             name = (record.topic, record.partition, record.offset)
         elif isinstance(record, RecordDeserializationError):
             name = (*record.topic_partition, record.offset)
         else:
             raise ValueError(f"record={record!r} is {a_type(record)}; it takes a ShareRecord of poll()")
-        self._decide(name, kind)
+        self._decide(name, decision)
 
-    def _decide(self, name: tuple[str, int, int], kind: AcknowledgeType) -> None:
+    def _decide(self, name: tuple[str, int, int], decision: Decision) -> None:
         acquired = self._held.get(name)
         if acquired is None:
             raise IllegalStateError(
                 f"the record at offset {name[2]} of {name[0]}-{name[1]} is not held by this consumer: it was "
                 "acknowledged before, or another consumer's poll returned it"
             )
-        acquired.decide(name[2], kind)
+        acquired.decide(name[2], decision)
         self._touched[acquired] = None
         self._undecided.pop(name, None)
 
@@ -496,7 +509,7 @@ class ShareCore:
     def _accept_all(self) -> None:
         for name in self._undecided:
             acquired = self._held[name]
-            acquired.decide(name[2], AcknowledgeType.ACCEPT)
+            acquired.decide(name[2], ACCEPTED)
             self._touched[acquired] = None
         self._undecided.clear()
 
@@ -555,3 +568,14 @@ class ShareCore:
             "client_rack": self.config.client_rack,
         }
         return {name: value for name, value in known.items() if value}
+
+
+def _delay_ms(kind: AcknowledgeType, delay_s: object) -> int:
+    if kind is not AcknowledgeType.RELEASE:
+        raise ValueError(f"delay_s={delay_s!r} with {kind.name} is not allowed: only a released record waits")
+    if isinstance(delay_s, bool) or not isinstance(delay_s, int | float):
+        raise ValueError(f"delay_s={delay_s!r} is {a_type(delay_s)}; it takes seconds")
+    seconds_max = RELEASE_DELAY_MAX_MS // 1000
+    if not 0 <= delay_s <= seconds_max:
+        raise ValueError(f"delay_s={delay_s!r} is not allowed: it takes seconds, 0 to {seconds_max} (a week)")
+    return ceil(delay_s * 1000)

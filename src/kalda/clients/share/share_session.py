@@ -133,5 +133,11 @@ class ShareSession:
 def _batches(make: Callable[..., B], acknowledgements: PartitionAcknowledgements | None) -> list[B]:
     ranges = () if acknowledgements is None else acknowledgements.ranges
     return [
-        make(first_offset=each.first, last_offset=each.last, acknowledge_types=[each.kind]) for each in ranges
+        make(
+            first_offset=each.first,
+            last_offset=each.last,
+            acknowledge_types=[each.kind],
+            release_delay_ms=each.delay_ms,
+        )
+        for each in ranges
     ]

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.coordinator.share.delivery_state import RecordState
 
@@ -65,15 +65,25 @@ class RecordRange:
         return f"[{self.first}-{self.last} {self.state.name} {self.count} {self.member}]"
 
 
+class Change(NamedTuple):
+    """What becomes of one range."""
+
+    records: RecordRange
+    state: RecordState
+    deliveries: int
+    delay_ms: int
+    """How long they wait if they become available; `GROUPS_DELAY`: as the group's settings say."""
+
+
 class Transition:
-    """A change of some ranges that is being stored: each with the state and the count that it gets."""
+    """A change of some ranges that is being stored."""
 
     __slots__ = ("changes", "now_ms")
 
     def __init__(self, now_ms: int | None = None) -> None:
         """`now_ms` is when the wait of records begins that become available; without it they do not wait."""
         self.now_ms: Final = now_ms
-        self.changes: Final[list[tuple[RecordRange, RecordState, int]]] = []
+        self.changes: Final[list[Change]] = []
 
 
 class RecordRanges(list[RecordRange]):
@@ -109,9 +119,9 @@ class RecordRanges(list[RecordRange]):
             # Both halves become what the whole would have become.
             right.transition = each.transition
             changes = each.transition.changes
-            for number, (changed, state, count) in enumerate(changes):
-                if changed is each:
-                    changes.insert(number + 1, (right, state, count))
+            for number, change in enumerate(changes):
+                if change.records is each:
+                    changes.insert(number + 1, change._replace(records=right))
                     break
         self.insert(index + 1, right)
         return index + 1

@@ -30,8 +30,9 @@ from kalda.coordinator.share.delivery_state import (
 )
 from kalda.coordinator.share.fetched_batch import FetchedBatch, pieces
 from kalda.coordinator.share.partition_limits import PartitionLimits
-from kalda.coordinator.share.record_ranges import NO_MEMBER, RecordRange, RecordRanges, Transition
+from kalda.coordinator.share.record_ranges import NO_MEMBER, Change, RecordRange, RecordRanges, Transition
 from kalda.coordinator.share.record_turns import RecordTurns
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
 
 BATCH_OFFSETS_MAX: Final = 10_000
 """What a fetch acquires of one batch, unless more records may be in flight. A batch can have millions of
@@ -121,6 +122,11 @@ class SharePartition:
     def acquired_count(self) -> int:
         """How many offsets members have acquired."""
         return sum(each.size for each in self._ranges if each.state is _ACQUIRED)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many offsets below the end wait for their time, or for the end of a back-off."""
+        return sum(each.size for each in self._ranges if each.state is _AVAILABLE and each.deadline_ms)
 
     @property
     def complete_count(self) -> int:
@@ -354,10 +360,10 @@ class SharePartition:
                 the member, or an acknowledgement of it is being stored.
         """
         wanted = parts_of(acknowledgements, may_renew=self.limits.may_renew)
-        for first, last, _ in wanted:
+        for first, last, _, _ in wanted:
             self._check_acquired(member_id, first, last)
         transition = Transition(now_ms)
-        for first, last, kind in wanted:
+        for first, last, kind, delay_ms in wanted:
             if last < self.start_offset:
                 continue
             index = self._ranges.split(max(first, self.start_offset))
@@ -366,8 +372,9 @@ class SharePartition:
                 if kind is AcknowledgeType.RENEW:
                     part.deadline_ms = now_ms + self.limits.lock_ms
                 else:
+                    is_rejected = kind is AcknowledgeType.REJECT
                     self._begin(
-                        transition, part, _STATE_AFTER[kind], is_rejected=kind is AcknowledgeType.REJECT
+                        transition, part, _STATE_AFTER[kind], is_rejected=is_rejected, delay_ms=delay_ms
                     )
         return self._begun(transition)
 
@@ -439,7 +446,7 @@ class SharePartition:
     def progress(self, transitions: Iterable[Transition]) -> Progress:
         """Return what to store for transitions that are going to be confirmed together."""
         changes = [change for each in transitions for change in each.changes]
-        after = {id(each): state for each, state, _ in changes}
+        after = {id(each.records): each.state for each in changes}
         start_offset, complete = self.start_offset, 0
         is_done = True
         for each in self._ranges:
@@ -451,7 +458,7 @@ class SharePartition:
                 complete += each.size
         ranges = tuple(
             StateRange(each.first, each.last, state, count)
-            for each, state, count in changes
+            for each, state, count, _ in changes
             if each.last >= start_offset
         )
         return Progress(start_offset, min(complete, COUNT_MAX), ranges)
@@ -459,7 +466,7 @@ class SharePartition:
     def confirm(self, transition: Transition) -> None:
         """Apply a transition: it is stored."""
         limits, now_ms = self.limits, transition.now_ms
-        for each, state, count in transition.changes:
+        for each, state, count, delay_ms in transition.changes:
             # A range that the log's start has passed is not in the list any more, and harms nobody.
             each.state, each.count = state, count
             each.transition = None
@@ -467,19 +474,20 @@ class SharePartition:
             each.is_rejected = each.is_rejected and state is _ARCHIVING
             if state is _AVAILABLE and each.last >= self.start_offset:
                 self._available += each.size
-                if limits.backoff_ms and now_ms is not None:
-                    each.deadline_ms = now_ms + limits.wait_ms(count)
+                wait_ms = delay_ms if delay_ms >= 0 else limits.wait_ms(count)
+                if wait_ms and now_ms is not None:
+                    each.deadline_ms = now_ms + wait_ms
         if self._turns.keys:
-            for each, state, _ in transition.changes:
-                if state is not _AVAILABLE:
-                    self._turns.pass_on(each.first, each.last)
+            for change in transition.changes:
+                if change.state is not _AVAILABLE:
+                    self._turns.pass_on(change.records.first, change.records.last)
         self._advance()
         self._ranges.coalesce()
 
     def take_back(self, transition: Transition) -> None:
         """Leave everything as it was before a transition: it could not be stored."""
-        for each, _, _ in transition.changes:
-            each.transition = None
+        for each in transition.changes:
+            each.records.transition = None
         self._ranges.coalesce()
 
     def move_start(self, log_start_offset: int) -> bool:
@@ -534,6 +542,7 @@ class SharePartition:
         count: int = -1,
         *,
         is_rejected: bool = False,
+        delay_ms: int = GROUPS_DELAY,
     ) -> None:
         if count < 0:
             count = each.count
@@ -544,7 +553,7 @@ class SharePartition:
                 state = _ARCHIVING
         each.is_rejected = is_rejected
         each.transition = transition
-        transition.changes.append((each, state, count))
+        transition.changes.append(Change(each, state, count, delay_ms))
 
     def _begun(self, transition: Transition) -> Transition | None:
         if transition.changes:

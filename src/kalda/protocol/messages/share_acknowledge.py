@@ -3,6 +3,8 @@
 v0 was an early access. v2 adds renewals (KIP-1222).
 """
 
+from typing import Final
+
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import UUID
 from kalda.protocol.schema import (
@@ -19,16 +21,27 @@ from kalda.protocol.schema import (
     wire,
 )
 
+RELEASE_DELAY_TAG: Final = 10_000
+"""Kalda's own. Apache Kafka numbers tags from 0 on, and passes over those that it does not know."""
+
+GROUPS_DELAY: Final = -1
+"""The `release_delay_ms` of an acknowledgement that leaves the delay to the settings of the group."""
+
+RELEASE_DELAY_MAX_MS: Final = 7 * 86_400_000
+"""The longest `release_delay_ms`: a record that waits is in flight, and holds up the start offset."""
+
 
 class AcknowledgementBatch(Struct):
     """One acknowledged range of offsets; one type for all of them, or one for each.
 
-    0 is a gap, 1 accept, 2 release, 3 reject and 4 renew (KIP-1222).
+    0 is a gap, 1 accept, 2 release, 3 reject and 4 renew (KIP-1222). `release_delay_ms` is how long those
+    that are released are not delivered.
     """
 
     first_offset: int = wire(INT64, "0+")
     last_offset: int = wire(INT64, "0+")
     acknowledge_types: list[int] = wire(array(INT8), "0+")
+    release_delay_ms: int = wire(INT32, "0+", default=GROUPS_DELAY, tag=RELEASE_DELAY_TAG)
 
 
 class AcknowledgePartition(Struct):

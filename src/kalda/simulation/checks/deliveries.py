@@ -12,7 +12,7 @@ What it checks, by the rule that a violation names:
 - one member at a time: nobody else gets a record before it is released, or its lock or session ends;
 - records stay with their member: until then its leader does not give them up, whatever others do;
 - what is stored stays: a leader in a later epoch knows of each end that was acknowledged;
-- released records wait: not before the group's back-off;
+- released records wait: not before the end of the delay that the release asks for, or the group's back-off;
 - keys keep their order: a record is not delivered before those of its key in front of it are done.
 """
 
@@ -97,6 +97,7 @@ class _Sent(NamedTuple):
     hold: _Hold
     kind: int
     at_ms: int
+    delay_ms: int | None
 
 
 class _Wait(NamedTuple):
@@ -199,14 +200,26 @@ class DeliveryCheck:
         record = self.of(place)
         return record.ends_sent > 0 or record.count_max >= self._limit
 
-    def sent(self, member: str, place: Place, kind: int, now_ms: int, *, is_answered: bool = True) -> None:
-        """Note that an acknowledgement of a member is on its way; `is_answered`: an outcome follows."""
+    def sent(
+        self,
+        member: str,
+        place: Place,
+        kind: int,
+        now_ms: int,
+        *,
+        delay_ms: int | None = None,
+        is_answered: bool = True,
+    ) -> None:
+        """Note that an acknowledgement of a member is on its way; `is_answered`: an outcome follows.
+
+        `delay_ms` is what a release asks for, None for the group's back-off.
+        """
         record = self.of(place)
         hold = record.holds.get(member)
         if hold is None:
             return
         if is_answered:
-            record.sent.setdefault(member, deque()).append(_Sent(hold, kind, now_ms))
+            record.sent.setdefault(member, deque()).append(_Sent(hold, kind, now_ms, delay_ms))
         if kind != AcknowledgeType.RENEW:
             hold.is_decided = True
             self._undecided.pop((member, place), None)
@@ -233,7 +246,7 @@ class DeliveryCheck:
         sent = record.sent.get(member)
         if not sent:
             return []
-        hold, kind, sent_ms = sent.popleft()
+        hold, kind, sent_ms, delay_ms = sent.popleft()
         if is_refused:
             record.ends_sent -= kind in _ENDS
             record.rejections_sent -= kind == AcknowledgeType.REJECT
@@ -248,7 +261,8 @@ class DeliveryCheck:
         elif kind == AcknowledgeType.RELEASE:
             record.released_epoch, record.released_count = epoch, hold.count
             if hold.grant is not None and next(reversed(record.holds.values())) is hold:
-                record.wait = _Wait(hold.grant.leader, sent_ms + self._wait_ms(hold.count))
+                wait_ms = self._wait_ms(hold.count) if delay_ms is None else delay_ms
+                record.wait = _Wait(hold.grant.leader, sent_ms + wait_ms)
         if kind not in _ENDS or hold.grant is None:
             return []
         later = forgotten_by(place, hold.grant.epoch)

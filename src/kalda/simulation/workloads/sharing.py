@@ -1,4 +1,4 @@
-"""Members of a share group that accept, release, reject, renew, go silent and are killed.
+"""Members of a share group that accept, release at once or later, reject, renew, go silent and are killed.
 
 The seed chooses the group's settings: how often a record is delivered, how long a member may keep it, the
 back-off, dead letters, order within a key, delivery at a time. `DeliveryCheck` compares what members are
@@ -22,6 +22,7 @@ from kalda.clients.share.share_fetcher import Decided
 from kalda.clients.share.share_record import ShareRecord
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
 from kalda.simulation.checks.deliveries import DeliveryCheck, Grant, Violation
 from kalda.simulation.checks.share_leaders import ShareLeaders
 from kalda.simulation.checks.share_reasons import Letter, Reasons, read_letter, reasons_of
@@ -44,6 +45,8 @@ _DRAIN_SECONDS: Final = 150.0
 _ANSWER_SECONDS: Final = 10.0
 _DUE_HEADER: Final = "kalda.delivery.at"
 _WAITS_MAX_MS: Final = 6_000
+_DELAYS_S: Final = (None, None, 0, 0.1, 0.7, 3)
+"""What members ask for that release a record; None leaves it to the group."""
 _REFUSED: Final = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
 """After these answers nothing of a partition was acknowledged."""
 
@@ -180,7 +183,8 @@ class Sharers:
                     await asyncio.sleep(random.uniform(0.1, 0.7) * self._options.lock_ms / 1000)
                 for record in records:
                     kind = _decision(random)
-                    consumer.acknowledge(record, kind)
+                    delay_s = random.choice(_DELAYS_S) if kind == AcknowledgeType.RELEASE else None
+                    consumer.acknowledge(record, kind, delay_s=delay_s)
                     if kind == AcknowledgeType.RENEW:
                         renewed.append(record)
                 if records and random.random() < 0.4:
@@ -230,9 +234,16 @@ class Sharers:
         for acquired, acknowledgements in decided:
             number = acquired.source.partition.partition
             users = set(acknowledgements.offsets)
-            for first, last, kind in acknowledgements.ranges:
+            for first, last, kind, delay_ms in acknowledgements.ranges:
                 for offset in range(first, last + 1):
-                    self._deliveries.sent(member, (number, offset), kind, now_ms, is_answered=offset in users)
+                    self._deliveries.sent(
+                        member,
+                        (number, offset),
+                        kind,
+                        now_ms,
+                        delay_ms=None if delay_ms == GROUPS_DELAY else delay_ms,
+                        is_answered=offset in users,
+                    )
                     if kind == GAP:
                         self._report(self._gap(member, (number, offset)))
 

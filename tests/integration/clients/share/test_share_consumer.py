@@ -173,6 +173,54 @@ def test_released_records_come_again_and_rejected_ones_do_not(
     assert [] == consumer.poll(0)
 
 
+def test_a_released_record_stays_away_as_long_as_its_consumer_says(
+    topic: str, explicit: Callable[..., ShareConsumer[Any, Any]]
+) -> None:
+    """One and several records, and rows: in a group whose settings have no back-off."""
+    consumer = explicit(topic)
+    records = poll(consumer)
+    began = time.monotonic()
+    consumer.acknowledge(records[0], RELEASE, delay_s=1.5)
+    consumer.acknowledge(records[1:3], RELEASE, delay_s=0.7)
+    consumer.acknowledge(records[3], RELEASE, delay_s=0)
+    consumer.acknowledge(records[4:])
+    came: dict[bytes, float] = {}
+    while len(came) < 4:
+        rows = consumer.poll_arrow(1.0)
+        if rows is not None:
+            came |= dict.fromkeys(rows.column("value").to_pylist(), time.monotonic() - began)
+            assert {2} == set(rows.column("delivery_count").to_pylist())
+            consumer.acknowledge(rows)
+    assert [b"03", b"01", b"02", b"00"] == list(came)
+    assert [True] * 3 == [came[b"01"] >= 0.69, came[b"02"] >= 0.69, came[b"00"] >= 1.49]
+    done(consumer.commit())
+
+
+@pytest.mark.parametrize(
+    ("kind", "delay_s", "error"),
+    [
+        (RELEASE, -1, r"delay_s=-1 is not allowed: it takes seconds, 0 to 604800 \(a week\)"),
+        (RELEASE, 604_800.5, "delay_s=604800.5 is not allowed"),
+        (RELEASE, float("nan"), "delay_s=nan is not allowed"),
+        (RELEASE, "5", "delay_s='5' is a str; it takes seconds"),
+        (ACCEPT, 5, "delay_s=5 with ACCEPT is not allowed: only a released record waits"),
+    ],
+)
+def test_a_delay_that_cannot_be_is_refused(
+    topic: str,
+    explicit: Callable[..., ShareConsumer[Any, Any]],
+    kind: AcknowledgeType,
+    delay_s: Any,
+    error: str,
+) -> None:
+    consumer = explicit(topic)
+    records = poll(consumer)
+    with pytest.raises(ValueError, match=error):
+        consumer.acknowledge(records, kind, delay_s=delay_s)
+    consumer.acknowledge(records)
+    done(consumer.commit())
+
+
 def test_what_is_not_acknowledged_stops_the_next_poll(
     topic: str, explicit: Callable[..., ShareConsumer[Any, Any]]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kalda.broker.requests.request_slices import SLICE
 from kalda.broker.requests.share import write_share_group_state
+from kalda.broker.requests.share_requests import acknowledgements_of
 from kalda.broker.share import share_fetch
 from kalda.broker.share.record_facts import WAIT_MAX_MS
 from kalda.broker.share.share_fetch import (
@@ -32,6 +33,11 @@ from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.share_partition import AcquiredRange, DeadRange
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.coordinator.share.share_shard import StateChange
+from kalda.protocol.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+)
 from kalda.protocol.messages.write_share_group_state import (
     PartitionData,
     WriteShareGroupStateRequest,
@@ -710,6 +716,26 @@ def test_a_fetch_that_waits_is_woken_when_a_released_record_is_due() -> None:
     broker.clock.advance(0.2)
     broker.tick()
     assert (2, before + 1) == (core.next_fetch_offset(), waiting.calls)
+
+
+def test_a_release_waits_as_long_as_the_request_says() -> None:
+    """The timer of the share partition ends the wait, in a group without a back-off of its own."""
+    broker = Broker()
+    broker.open(NAME)
+    broker.acquire(4)
+    batch = AcknowledgementBatch(
+        first_offset=2, last_offset=2, acknowledge_types=RELEASE, release_delay_ms=300
+    )
+    partition = AcknowledgePartition(acknowledgement_batches=[batch])
+    topics = [AcknowledgeTopic(topic_id=TOPIC_ID, partitions=[partition])]
+    broker.partitions.acknowledge(KEY, "a", acknowledgements_of(topics, renews=False)[NAME])
+    broker.states.stored()
+    core = next(iter(broker.partitions)).core
+    assert core is not None
+    assert (1, 5, 300) == (core.waiting_count, core.next_fetch_offset(299), broker.timers[-1].delay_ms)
+    broker.clock.advance(0.3)
+    broker.tick()
+    assert (0, 2) == (core.waiting_count, core.next_fetch_offset())
 
 
 def test_a_fetch_of_many_partitions_looks_at_the_one_that_has_changed() -> None:

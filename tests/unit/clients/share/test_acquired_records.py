@@ -12,8 +12,11 @@ from kalda.clients.consumer.consumer_errors import FetchCorruptionError, RecordD
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.errors import ClientError
 from kalda.clients.share.acknowledgements import (
+    ACCEPTED,
     GAP,
+    RELEASED,
     AcknowledgeType,
+    Decision,
     PartitionAcknowledgements,
     Range,
     SharePartition,
@@ -48,7 +51,7 @@ def take(found: AcquiredRecords, count: int = 100, functions: Deserializers = PL
     records = found.take(count, functions, DecodeBound())
     for each in records:
         assert b"%d" % each.offset == each.value
-        found.decide(each.offset, ACCEPT)
+        found.decide(each.offset, ACCEPTED)
     return [(each.offset, each.delivery_count) for each in records]
 
 
@@ -121,7 +124,7 @@ def test_a_record_that_cannot_be_deserialized_is_released_unless_the_user_decide
     again = acquired(batch(0, [1]), (1, 1, 2))
     with pytest.raises(RecordDeserializationError) as failed:
         take(again, functions=functions)
-    again.decide(failed.value.offset, REJECT)
+    again.decide(failed.value.offset, Decision(REJECT))
     assert [(1, 1, REJECT)] == settled(again)
 
 
@@ -167,7 +170,7 @@ def test_every_offset_is_settled_once(seed: int) -> None:
             continue
         for each in records:
             handed_out.append(each.offset)
-            found.decide(each.offset, ACCEPT)
+            found.decide(each.offset, ACCEPTED)
     assert found.is_read
     wanted = [offset for first, last, _ in ranges for offset in range(first, last + 1)]
     ends = found.drain()
@@ -177,10 +180,10 @@ def test_every_offset_is_settled_once(seed: int) -> None:
 
 
 def test_neighbours_are_joined() -> None:
-    decided = dict.fromkeys([3, 1, 2], 1) | {5: 2}
-    assert [Range(0, 3, 1), Range(4, 4, 0), Range(5, 5, 2)] == ranges_of(
-        decided, [Range(0, 0, 1), Range(4, 4, 0)]
-    )
+    later = Decision(2, 500)
+    decided = dict.fromkeys([3, 1, 2], ACCEPTED) | {5: RELEASED, 6: later, 7: later, 8: Decision(2, 0)}
+    releases = [Range(5, 5, 2), Range(6, 7, 2, 500), Range(8, 8, 2, 0)]
+    assert [Range(0, 3, 1), Range(4, 4, 0), *releases] == ranges_of(decided, [Range(0, 0, 1), Range(4, 4, 0)])
     known = PartitionAcknowledgements([Range(0, 1, 1)], [0, 1])
     known.add(PartitionAcknowledgements([Range(2, 2, 1)], [2]))
     assert ([Range(0, 2, 1)], [0, 1, 2]) == (known.ranges, known.offsets)
@@ -212,7 +215,7 @@ def take_rows(found: AcquiredRecords, count: int = 100) -> list[tuple[int, int]]
     taken = list(zip(*(rows.column(name).to_pylist() for name in ("offset", "delivery_count")), strict=True))
     for (offset, _), value in zip(taken, values, strict=True):
         assert b"%d" % offset == value
-        found.decide(offset, ACCEPT)
+        found.decide(offset, ACCEPTED)
     return taken
 
 
@@ -241,7 +244,7 @@ def test_records_that_were_put_back_come_again() -> None:
     records = found.take(100, PLAIN, DecodeBound())
     for record in reversed(records[1:]):
         found.put_back(record.offset, record.delivery_count)
-    found.decide(0, ACCEPT)
+    found.decide(0, ACCEPTED)
     assert [(1, 2), (2, 2)] == take_rows(found)
     assert [(3, 1), (5, 1)] == take_rows(found)
     assert [(0, 3, ACCEPT), (4, 4, GAP), (5, 5, ACCEPT)] == settled(found)

@@ -11,7 +11,7 @@ from kalda.clients.share.acknowledgements import (
 )
 from kalda.clients.share.share_session import FetchLimits, ShareSession
 from kalda.common.types import TopicPartition
-from kalda.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY, ShareAcknowledgeRequest
 from kalda.protocol.messages.share_fetch import ShareFetchRequest
 
 ID = UUID(int=1)
@@ -57,6 +57,22 @@ def test_a_session_names_what_changes() -> None:
     assert {"epoch": 3, "0": [(3, 5, 1), (6, 6, 0)]} == shown(session.acknowledge_request({ZERO: ACCEPTED}))
     session.answered()
     assert {"epoch": -1} == shown(session.acknowledge_request({}, closes=True))
+
+
+def test_a_release_names_its_delay() -> None:
+    session = ShareSession("g", "m")
+    session.answered()
+    release = AcknowledgeType.RELEASE
+    released = PartitionAcknowledgements([Range(3, 5, release, 700), Range(6, 6, release)])
+    requests = (
+        session.fetch_request([ZERO], {ZERO: released}, LIMITS, 2),
+        session.acknowledge_request({ZERO: released}),
+    )
+    for request in requests:
+        (acknowledged,) = request.topics[0].partitions
+        assert [700, GROUPS_DELAY] == [
+            batch.release_delay_ms for batch in acknowledged.acknowledgement_batches
+        ]
 
 
 def test_a_new_session_names_everything_and_has_another_number() -> None:

@@ -20,6 +20,7 @@ from kalda.coordinator.share.share_partition import (
     DeadRange,
     SharePartition,
 )
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
 
 ACCEPT = int(AcknowledgeType.ACCEPT)
 REJECT = int(AcknowledgeType.REJECT)
@@ -127,10 +128,12 @@ def test_a_group_may_forbid_renewals() -> None:
         ("a", [(0, 1, [])], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [9])], ErrorCode.INVALID_REQUEST),
         ("a", [(2, 2, [ACCEPT]), (1, 1, [ACCEPT])], ErrorCode.INVALID_REQUEST),
+        ("a", [(0, 1, [RELEASE], -2)], ErrorCode.INVALID_REQUEST),
+        ("a", [(0, 1, [RELEASE], 604_800_001)], ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_wrong_acknowledgement_changes_nothing(
-    member_id: str, batches: list[tuple[int, int, list[int]]], code: ErrorCode
+    member_id: str, batches: list[tuple[int, int, list[int], int]], code: ErrorCode
 ) -> None:
     found = partition()
     found.acquire("a", 0, [FetchedBatch(0, 4)], 0, records_max=10)
@@ -456,6 +459,66 @@ def test_a_record_does_not_wait_because_its_session_was_closed_or_its_leader_end
     acknowledge(found, 0, 9, RELEASE)
     after = SharePartition(PartitionState(0, 0, ranges=found.state_ranges()), found.limits)
     assert (10, 0) == (found.next_fetch_offset(0), after.next_fetch_offset(0))
+
+
+def release(found: SharePartition, first: int, last: int, delay_ms: int, *, now_ms: int = 0) -> None:
+    transition = found.acknowledge("a", [Acknowledgement(first, last, [RELEASE], delay_ms)], now_ms)
+    assert transition is not None
+    found.confirm(transition)
+    found.check_invariants()
+
+
+def test_a_release_may_say_how_long_a_record_is_not_delivered() -> None:
+    """It replaces what the group's settings say, with a longer or a shorter wait, or none."""
+    found = partition(backoff_ms=200, backoff_max_ms=1000)
+    batches = [FetchedBatch(0, 9)]
+    found.acquire("a", 0, batches, 0, records_max=10)
+    for first, last, delay_ms in ((0, 1, 5000), (2, 3, 50), (4, 5, 0), (6, 7, GROUPS_DELAY)):
+        release(found, first, last, delay_ms, now_ms=100)
+    assert (4, 150, 6) == (found.next_fetch_offset(100), found.next_deadline_ms, found.waiting_count)
+    assert [AcquiredRange(4, 5, 2)] == found.acquire("b", 4, batches, 149, records_max=100)
+    assert [AcquiredRange(2, 3, 2)] == found.acquire("b", 2, batches, 150, records_max=100)
+    assert [AcquiredRange(6, 7, 2)] == found.acquire("b", 6, batches, 300, records_max=100)
+    assert (10, 0) == (found.next_fetch_offset(5099), found.next_fetch_offset(5100))
+    assert found.end_waits(5100)
+    assert 0 == found.waiting_count
+    after = SharePartition(PartitionState(0, 0, ranges=found.state_ranges()), found.limits)
+    assert 0 == after.next_fetch_offset(0)
+
+
+def test_a_delay_counts_for_those_records_of_an_acknowledgement_that_are_released() -> None:
+    found = partition()
+    found.acquire("a", 0, [FetchedBatch(0, 2)], 0, records_max=10)
+    kinds = Acknowledgement(0, 2, [RELEASE, ACCEPT, RENEW], 700)
+    transition = found.acknowledge("a", [kinds], 100)
+    assert transition is not None
+    found.confirm(transition)
+    found.check_invariants()
+    assert (1, 800) == (found.waiting_count, found.next_deadline_ms)
+    assert [AcquiredRange(0, 0, 2)] == found.acquire("b", 0, [FetchedBatch(0, 2)], 800, records_max=10)
+
+
+def test_a_record_that_waits_as_its_member_asked_holds_up_its_key_until_it_is_given_up() -> None:
+    found = partition(delivery_count_limit=2, has_key_order=True)
+    batches = [FetchedBatch(0, 1, keys={0: 7, 1: 7})]
+    assert [AcquiredRange(0, 0, 1)] == found.acquire("a", 0, batches, 0, records_max=10)
+    release(found, 0, 0, 1000)
+    assert (2, 0) == (found.next_fetch_offset(999), found.next_fetch_offset(1000))
+    assert [AcquiredRange(0, 0, 2)] == found.acquire("a", 0, batches, 1000, records_max=10)
+    release(found, 0, 0, 1000, now_ms=1000)
+    assert 1 == found.start_offset
+    assert [AcquiredRange(1, 1, 1)] == found.acquire("a", 1, batches, 1000, records_max=10)
+
+
+def test_a_release_that_is_split_while_it_is_being_stored_keeps_its_delay() -> None:
+    found = partition()
+    found.acquire("a", 0, [FetchedBatch(0, 9)], 0, records_max=10)
+    transition = found.acknowledge("a", [Acknowledgement(0, 9, [RELEASE], 700)], 0)
+    assert transition is not None
+    found.move_start(5)
+    found.confirm(transition)
+    found.check_invariants()
+    assert (700, 5) == (found.next_deadline_ms, found.waiting_count)
 
 
 def test_a_record_that_waits_holds_its_place_in_the_window() -> None:

@@ -4,6 +4,7 @@ The reference keeps one state for each record. Each step acknowledges some recor
 locks end, or ends the member's session; after it the records that are left are acquired again. All sequences
 of two requests of all types of acknowledgement for five records are tried, and at random many longer ones, in
 groups without and with dead letters, back-off, records that name the time of their delivery, order of keys.
+Some of the releases ask for delays.
 """
 
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from kalda.coordinator.share.share_partition import (
     AcquiredRange,
     SharePartition,
 )
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
 
 COUNT = 5
 LIMIT = 2
@@ -42,6 +44,7 @@ ORDER = TIMES._replace(has_key_order=True)
 KEYS = {0: 7, 1: 7, 2: 8, 3: 7}
 WAITS_MS = {1: 30, 2: 60, 3: 100}
 KINDS = (AcknowledgeType.GAP, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
+DELAYS_MS = (GROUPS_DELAY, 0, 20, 70)
 BATCHES = (FetchedBatch(0, 1), FetchedBatch(2, 4))
 
 
@@ -58,21 +61,23 @@ class Record:
     def acquire(self) -> None:
         self.state, self.deliveries = RecordState.ACQUIRED, self.deliveries + 1
 
-    def acknowledge(self, kind: AcknowledgeType, now_ms: int) -> None:
+    def acknowledge(self, kind: AcknowledgeType, now_ms: int, delay_ms: int) -> None:
         if kind is AcknowledgeType.ACCEPT:
             self.state = RecordState.ACKNOWLEDGED
         elif kind is AcknowledgeType.RELEASE:
-            self.give_back(now_ms)
+            self.give_back(now_ms, delay_ms)
         elif kind is AcknowledgeType.REJECT:
             self.is_rejected = True
             self.give_up()
         else:
             self.state = RecordState.ARCHIVED
 
-    def give_back(self, now_ms: int) -> None:
+    def give_back(self, now_ms: int, delay_ms: int = GROUPS_DELAY) -> None:
         if self.deliveries < self.limits.delivery_count_limit:
             self.state = RecordState.AVAILABLE
-            self.due_ms = now_ms + WAITS_MS[self.deliveries] if self.limits.backoff_ms else 0
+            if delay_ms == GROUPS_DELAY:
+                delay_ms = WAITS_MS[self.deliveries] if self.limits.backoff_ms else 0
+            self.due_ms = now_ms + delay_ms if delay_ms else 0
         else:
             self.give_up()
 
@@ -142,8 +147,14 @@ class Pair:
                 taken.add(key)
         return found
 
-    def acknowledge(self, kinds: dict[int, AcknowledgeType]) -> None:
-        batches = [Acknowledgement(number, number, [kind]) for number, kind in sorted(kinds.items())]
+    def acknowledge(
+        self, kinds: dict[int, AcknowledgeType], delays_ms: Sequence[int] = (GROUPS_DELAY,)
+    ) -> None:
+        """Acknowledge some records, of which each released one has a delay, in turn."""
+        delays = {number: delays_ms[number % len(delays_ms)] for number in kinds}
+        batches = [
+            Acknowledgement(number, number, [kind], delays[number]) for number, kind in sorted(kinds.items())
+        ]
         held = all(self.records[number].state is RecordState.ACQUIRED for number in kinds)
         passed = all(number < self.partition.start_offset for number in kinds)
         try:
@@ -155,7 +166,7 @@ class Pair:
         for number, kind in kinds.items():
             if number >= self.partition.start_offset:
                 assert held or passed or self.records[number].state is RecordState.ACQUIRED
-                self.records[number].acknowledge(kind, self.now_ms)
+                self.records[number].acknowledge(kind, self.now_ms, delays[number])
         self.store(transition)
 
     def wait(self, milliseconds: int) -> None:
@@ -267,19 +278,22 @@ class Pair:
 ALL = [dict(enumerate(kinds)) for kinds in product(KINDS, repeat=COUNT)]
 
 
+@pytest.mark.parametrize("delays_ms", [(GROUPS_DELAY,), DELAYS_MS], ids=["group's", "own"])
 @pytest.mark.parametrize("limits", [LIMITS, DEAD_LETTERS, BACKOFF, TIMES, ORDER])
-def test_every_acknowledgement_of_five_records_and_one_after_it(limits: PartitionLimits) -> None:
+def test_every_acknowledgement_of_five_records_and_one_after_it(
+    limits: PartitionLimits, delays_ms: Sequence[int]
+) -> None:
     """Of the second deliveries too: 1,024 first requests, each followed by one type for what came again."""
     for first in ALL:
         for kind in KINDS:
             pair = Pair(limits)
             pair.acquire()
-            pair.acknowledge(first)
+            pair.acknowledge(first, delays_ms)
             pair.acquire()
             pair.wait(30)
             pair.acquire()
             left = [n for n, record in enumerate(pair.records) if record.state is RecordState.ACQUIRED]
-            pair.acknowledge(dict.fromkeys(left, kind))
+            pair.acknowledge(dict.fromkeys(left, kind), delays_ms)
             pair.bury(COUNT)
             assert all(record.deliveries <= limits.delivery_count_limit for record in pair.records)
 
@@ -318,4 +332,5 @@ def test_random_sequences(seed: int, limits: PartitionLimits) -> None:
             else:
                 numbers = random.sample(range(COUNT), random.randint(1, COUNT))
                 if pair.partition.end_offset:
-                    pair.acknowledge({each: random.choice(KINDS) for each in numbers})
+                    kinds = {each: random.choice(KINDS) for each in numbers}
+                    pair.acknowledge(kinds, random.sample(DELAYS_MS, len(DELAYS_MS)))

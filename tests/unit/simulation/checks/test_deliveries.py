@@ -61,6 +61,19 @@ def test_a_delivery_during_the_back_off_is_wrong_unless_the_leader_is_another_on
     assert [] == group.deliver("b", 2, 11, Leader(5))
 
 
+def test_a_release_with_a_delay_waits_for_that_and_not_for_the_back_off() -> None:
+    for delay_ms, at_ms, expected in (
+        (0, 10, []),
+        (5 * BACKOFF_MS, 9 + 5 * BACKOFF_MS, ["released records wait"]),
+        (5 * BACKOFF_MS, 10 + 5 * BACKOFF_MS, []),
+    ):
+        group = Group()
+        group.deliver("a", 1, 0)
+        group.check.sent("a", AT, AcknowledgeType.RELEASE, 10, delay_ms=delay_ms)
+        group.check.answered("a", AT, is_stored=True, epoch=4)
+        assert expected == group.deliver("b", 2, at_ms)
+
+
 @pytest.mark.parametrize("kind", [AcknowledgeType.ACCEPT, AcknowledgeType.REJECT])
 def test_a_delivery_after_the_end_is_wrong_from_the_epoch_of_its_leader_on(kind: AcknowledgeType) -> None:
     group = Group()
