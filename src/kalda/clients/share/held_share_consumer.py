@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from kalda.clients.consumer.consumer_errors import FetchCorruptionError
+from kalda.clients.consumer.consumer_errors import (
+    FetchCorruptionError,
+    RecordDeserializationError,
+    WakeupError,
+)
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.share.acknowledgements import AcknowledgeType
 from kalda.clients.share.async_share_consumer import LOOK_SECONDS, AsyncShareConsumer
@@ -66,6 +70,8 @@ class _Held:
 class ShareIntake:
     """Takes records as there is room, and keeps their locks until each is settled; on one event loop.
 
+    Records that cannot be read are rejected.
+
     Args:
         consumer: A consumer that is started, in explicit mode with `share.acquire.mode`=record_limit.
         room: Returns how many more records may be taken now.
@@ -108,6 +114,12 @@ class ShareIntake:
                 continue
             try:
                 records = await consumer.poll_some(consumer.look_s, room)
+            except WakeupError:
+                continue
+            except RecordDeserializationError as error:
+                logger.warning("A record is rejected: %s", error)
+                consumer.acknowledge(error, AcknowledgeType.REJECT)
+                continue
             except FetchCorruptionError as error:
                 logger.error("Records are rejected: %s", error)
                 continue
@@ -117,12 +129,12 @@ class ShareIntake:
                 self._held[number] = _Held(record, renew_at)
                 self._on_record(number, record)
 
-    def settle(self, number: int, kind: AcknowledgeType) -> None:
-        """Acknowledge a record for good; harmless twice."""
+    def settle(self, number: int, kind: AcknowledgeType, delay_s: float | None = None) -> None:
+        """Acknowledge a record for good, as `AsyncShareConsumer.acknowledge`; harmless twice."""
         held = self._held.pop(number, None)
         if held is None:
             return
-        self._acknowledge(held.record, kind)
+        self._acknowledge(held.record, kind, delay_s)
         self._changed.set()
         if not self._is_send_due:
             # Once for all records that are settled in this turn of the loop.
@@ -133,6 +145,7 @@ class ShareIntake:
         """Take no more records; those that are held stay until they are settled."""
         self._is_stopped = True
         self._changed.set()
+        self._consumer.wakeup()
 
     def resume(self) -> None:
         """Take records again after `stop`."""
@@ -153,11 +166,13 @@ class ShareIntake:
                 held.renew_at = now + lock_s / RENEWALS
                 self._acknowledge(held.record, AcknowledgeType.RENEW)
 
-    def _acknowledge(self, record: ShareRecord[Any, Any], kind: AcknowledgeType) -> None:
+    def _acknowledge(
+        self, record: ShareRecord[Any, Any], kind: AcknowledgeType, delay_s: float | None = None
+    ) -> None:
         try:
-            self._consumer.acknowledge(record, kind)
+            self._consumer.acknowledge(record, kind, delay_s=delay_s)
         except IllegalStateError as error:
-            # Its lock had ended, or the consumer is closed.
+            # Its lock had ended, and this consumer may have got it a second time; or the consumer is closed.
             logger.warning("%s", error)
 
     def _send(self) -> None:

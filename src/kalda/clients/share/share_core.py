@@ -60,6 +60,9 @@ AnyRecord = ShareRecord[Any, Any]
 Acknowledged = AnyRecord | RecordDeserializationError
 """What can be acknowledged: a record, or the error in place of one."""
 
+DELAY_MAX_S: Final = RELEASE_DELAY_MAX_MS // 1000
+"""How long a released record may wait."""
+
 _ERRORS_MAX: Final = 16
 """Errors kept for the user; a program that does not poll loses the oldest."""
 _LEAVE_SHARE: Final = 0.8
@@ -575,7 +578,6 @@ def _delay_ms(kind: AcknowledgeType, delay_s: object) -> int:
         raise ValueError(f"delay_s={delay_s!r} with {kind.name} is not allowed: only a released record waits")
     if isinstance(delay_s, bool) or not isinstance(delay_s, int | float):
         raise ValueError(f"delay_s={delay_s!r} is {a_type(delay_s)}; it takes seconds")
-    seconds_max = RELEASE_DELAY_MAX_MS // 1000
-    if not 0 <= delay_s <= seconds_max:
-        raise ValueError(f"delay_s={delay_s!r} is not allowed: it takes seconds, 0 to {seconds_max} (a week)")
+    if not 0 <= delay_s <= DELAY_MAX_S:
+        raise ValueError(f"delay_s={delay_s!r} is not allowed: it takes seconds, 0 to {DELAY_MAX_S} (a week)")
     return ceil(delay_s * 1000)

@@ -17,19 +17,14 @@ from typing import Any, Final, Generic, TypeVar, Unpack
 
 from kalda.clients.argument_checks import check_callback
 from kalda.clients.config.client_options import CommonClientOptions
-from kalda.clients.consumer.consumer_errors import (
-    FetchCorruptionError,
-    RecordDeserializationError,
-    WakeupError,
-)
 from kalda.clients.consumer.deserializers import Deserializer
 from kalda.clients.errors import ClientConfigError, IllegalStateError
 from kalda.clients.producer.async_producer import AsyncProducer
 from kalda.clients.producer.serializers import Serializer
 from kalda.clients.serde import V
 from kalda.clients.share.acknowledgements import AcknowledgeType
-from kalda.clients.share.held_share_consumer import RENEWALS, HeldShareConsumer
-from kalda.clients.share.share_core import ShareTopics
+from kalda.clients.share.held_share_consumer import HeldShareConsumer, ShareIntake
+from kalda.clients.share.share_core import DELAY_MAX_S, ShareTopics
 from kalda.clients.share.share_record import ShareRecord
 from kalda.common.public import public
 from kalda.runtime.system.loop_logger import loop_logger
@@ -39,6 +34,10 @@ logger: Final = loop_logger(__name__)
 T = TypeVar("T")
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_DOUBLINGS_MAX: Final = 32
+
+_Verdict = tuple[AcknowledgeType, float | None]
+"""What becomes of a record, and how long a released one waits; None: as the group's settings say."""
 
 
 @public
@@ -55,6 +54,8 @@ class _Settings:
     concurrency: int
     attempts: int | None
     reject_on: tuple[type[Exception], ...]
+    backoff_s: float | None
+    backoff_max_s: float
     time_limit_s: float | None
     stop_timeout_s: float
     value_deserializer: Deserializer[Any] | Callable[[bytes], Any] | None
@@ -73,8 +74,20 @@ class _Settings:
         for name, seconds in (("time_limit_s", self.time_limit_s), ("stop_timeout_s", self.stop_timeout_s)):
             if seconds is not None and not seconds >= 0:
                 raise ClientConfigError(f"{name}={seconds!r} is not allowed: it takes seconds, at least 0")
+        for name, seconds in (("backoff_s", self.backoff_s), ("backoff_max_s", self.backoff_max_s)):
+            if seconds is not None and not 0 <= seconds <= DELAY_MAX_S:
+                raise ClientConfigError(
+                    f"{name}={seconds!r} is not allowed: it takes seconds, 0 to {DELAY_MAX_S} (a week)"
+                )
         if self.result_serializer is not None and self.results_topic is None:
             raise ClientConfigError("result_serializer needs results_topic, the topic of the results")
+
+    def wait_s(self, deliveries: int) -> float | None:
+        """Return how long a record waits that failed in so many deliveries; None: as the group says."""
+        if self.backoff_s is None:
+            return None
+        doubled: float = self.backoff_s * 2 ** min(deliveries - 1, _DOUBLINGS_MAX)
+        return max(self.backoff_s, min(doubled, self.backoff_max_s))
 
 
 @public
@@ -85,6 +98,8 @@ def worker(
     concurrency: int = 16,
     attempts: int | None = None,
     reject_on: tuple[type[Exception], ...] = (),
+    backoff_s: float | None = 1.0,
+    backoff_max_s: float = 60.0,
     time_limit_s: float | None = None,
     stop_timeout_s: float = 30.0,
     value_deserializer: Deserializer[V] | Callable[[bytes], V] | None = None,
@@ -95,9 +110,9 @@ def worker(
     """Make a worker of a function that processes one record; `Worker.run` runs it.
 
     A function that is a coroutine runs on the event loop, any other in a thread. A record is accepted when
-    the function has returned. When the function raises, the record is released and comes again, up to
-    `attempts` times; then it is rejected. Without `attempts` the group's `share.delivery.count.limit` counts.
-    A record that cannot be deserialized is rejected.
+    the function has returned. When the function raises, the record is released and comes again after a
+    back-off, up to `attempts` times; then it is rejected. Without `attempts` the group's
+    `share.delivery.count.limit` counts. A record that cannot be deserialized is rejected.
 
     Args:
         topics: A topic, several, or an `re.Pattern`.
@@ -105,6 +120,9 @@ def worker(
         concurrency: How many records this worker processes at a time.
         attempts: After how many deliveries a record that fails is rejected.
         reject_on: Exceptions after which a record is rejected at once.
+        backoff_s: How long a record that fails is not delivered again; None leaves it to the settings of the
+            group. Apache Kafka's brokers deliver it at once.
+        backoff_max_s: If it is above `backoff_s`, the wait doubles with each delivery up to it.
         time_limit_s: How long one record may take. A coroutine is cancelled then. A thread cannot be
             stopped: the record fails, and the thread takes no other one until the function returns.
         stop_timeout_s: How long a worker that is stopped waits for the records under way.
@@ -122,6 +140,8 @@ def worker(
         concurrency,
         attempts,
         tuple(reject_on),
+        backoff_s,
+        backoff_max_s,
         time_limit_s,
         stop_timeout_s,
         value_deserializer,
@@ -221,14 +241,6 @@ class Worker(Generic[T, V]):
                 restore()
 
 
-@dataclass(slots=True)
-class _Job:
-    """A record that is being processed."""
-
-    record: ShareRecord[Any, Any]
-    renew_at: float
-
-
 class _Work:
     """One run of a worker."""
 
@@ -250,23 +262,22 @@ class _Work:
             max_poll_records=settings.concurrency,
             value_deserializer=settings.value_deserializer,
         )
+        self._intake: Final = ShareIntake(self._consumer, self._room, self._begin)
         self._producer: Final = (
             None
             if settings.results_topic is None
             else AsyncProducer(**options, value_serializer=settings.result_serializer)
         )
         self._threads: Final = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="kalda-worker")
-        self._jobs: Final[dict[asyncio.Task[None], _Job]] = {}
+        self._jobs: Final[set[asyncio.Task[None]]] = set()
+        """Each processes one record."""
         self._overdue: Final[set[asyncio.Future[Any]]] = set()
         """Threads that are behind the time limit; each takes the place of a job."""
-        self._changed: Final = asyncio.Event()
-        self._is_stopping = self._is_send_due = False
+        self._stopped: Final = asyncio.Event()
 
     def stop(self) -> None:
         """Take no more records."""
-        self._is_stopping = True
-        self._changed.set()
-        self._consumer.wakeup()
+        self._stopped.set()
 
     async def run(self) -> None:
         async with contextlib.AsyncExitStack() as ends:
@@ -275,45 +286,35 @@ class _Work:
                 await ends.enter_async_context(self._producer)
             await ends.enter_async_context(self._consumer)
             await self._consumer.subscribe(self._settings.topics)
+            taking = self.loop.create_task(self._intake.run(), name=f"records of {self._settings.group}")
+            ends.push_async_callback(_cancelled, taking)
+            taking.add_done_callback(lambda _: self.stop())
             try:
-                while not self._is_stopping:
-                    await self._turn()
+                await self._stopped.wait()
             finally:
+                self._intake.stop()
                 await self._finish()
+            if taking.done():
+                taking.result()
 
-    async def _turn(self) -> None:
-        self._renew()
-        free = self._settings.concurrency - len(self._jobs) - len(self._overdue)
-        if free <= 0:
-            await self._wait_changed(self._consumer.look_s)
-            self._consumer.send()
-            return
-        try:
-            records = await self._consumer.poll_some(self._consumer.look_s, free)
-        except WakeupError:
-            return
-        except RecordDeserializationError as error:
-            logger.warning("A record is rejected: %s", error)
-            self._consumer.acknowledge(error, AcknowledgeType.REJECT)
-            return
-        except FetchCorruptionError as error:
-            logger.error("Records are rejected: %s", error)
-            return
-        now = self.loop.time()
-        for record in records:
-            task = self.loop.create_task(self._process(record), name=f"record {record.offset}")
-            self._jobs[task] = _Job(record, now + self._consumer.lock_s / RENEWALS)
-            task.add_done_callback(self._done)
+    def _room(self) -> int:
+        return self._settings.concurrency - self._intake.held_count - len(self._overdue)
 
-    async def _process(self, record: ShareRecord[Any, Any]) -> None:
-        kind = AcknowledgeType.RELEASE
+    def _begin(self, number: int, record: ShareRecord[Any, Any]) -> None:
+        task = self.loop.create_task(self._process(number, record), name=f"record {record.offset}")
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _process(self, number: int, record: ShareRecord[Any, Any]) -> None:
+        # What a worker that stops does not finish is delivered again at once: the record has not failed.
+        verdict: _Verdict = AcknowledgeType.RELEASE, 0.0
         try:
             result = await self._call(record)
             topic = self._settings.results_topic
             if self._producer is not None and topic is not None and result is not None:
                 sent = await self._producer.send(topic, result, key=record.key, headers=record.headers)
                 await sent
-            kind = AcknowledgeType.ACCEPT
+            verdict = AcknowledgeType.ACCEPT, None
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -322,16 +323,9 @@ class _Work:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            kind = self._verdict(record, error)
+            verdict = self._verdict(record, error)
         finally:
-            self._acknowledge(record, kind)
-
-    def _acknowledge(self, record: ShareRecord[Any, Any], kind: AcknowledgeType) -> None:
-        try:
-            self._consumer.acknowledge(record, kind)
-        except IllegalStateError as error:
-            # Its lock had ended, and this worker has got it a second time.
-            logger.warning("%s", error)
+            self._intake.settle(number, *verdict)
 
     async def _call(self, record: ShareRecord[Any, Any]) -> Any:
         limit_s = self._settings.time_limit_s
@@ -350,7 +344,7 @@ class _Work:
                 self._overdue.add(future)
                 future.add_done_callback(self._overdue_done)
 
-    def _verdict(self, record: ShareRecord[Any, Any], error: BaseException) -> AcknowledgeType:
+    def _verdict(self, record: ShareRecord[Any, Any], error: BaseException) -> _Verdict:
         """Return what becomes of a record that failed."""
         settings = self._settings
         is_last = settings.attempts is not None and record.delivery_count >= settings.attempts
@@ -364,16 +358,15 @@ class _Work:
             error,
             exc_info=error,
         )
-        return AcknowledgeType.REJECT if is_rejected else AcknowledgeType.RELEASE
+        if is_rejected:
+            return AcknowledgeType.REJECT, None
+        return AcknowledgeType.RELEASE, settings.wait_s(record.delivery_count)
 
     async def _finish(self) -> None:
         """Wait for the records under way, and release those that take too long."""
-        deadline = self.loop.time() + self._settings.stop_timeout_s
         try:
-            while self._jobs and (left := deadline - self.loop.time()) > 0:
-                self._renew()
-                self._consumer.send()
-                await self._wait_changed(min(left, self._consumer.look_s))
+            if self._jobs:
+                await asyncio.wait(self._jobs, timeout=self._settings.stop_timeout_s)
         finally:
             jobs = list(self._jobs)
             if jobs:
@@ -382,40 +375,16 @@ class _Work:
                 task.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
 
-    def _renew(self) -> None:
-        lock_s = self._consumer.lock_s
-        if lock_s <= 0:
-            return
-        now = self.loop.time()
-        for task, job in self._jobs.items():
-            if now >= job.renew_at and not task.done():
-                job.renew_at = now + lock_s / RENEWALS
-                self._acknowledge(job.record, AcknowledgeType.RENEW)
-
-    async def _wait_changed(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        self._changed.clear()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        del self._jobs[task]
-        self._changed.set()
-        if not self._is_send_due:
-            # Once for all records that end in this turn of the loop.
-            self._is_send_due = True
-            self.loop.call_soon(self._send)
-
-    def _send(self) -> None:
-        self._is_send_due = False
-        with contextlib.suppress(IllegalStateError):
-            self._consumer.send()
-
     def _overdue_done(self, future: "asyncio.Future[Any]") -> None:
         self._overdue.discard(future)
-        self._changed.set()
+        self._intake.look()
         if not future.cancelled() and (error := future.result()[1]) is not None:
             logger.info("A function raised %r behind its time limit.", error)
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _outcome(

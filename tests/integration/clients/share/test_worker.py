@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ import kalda
 from kalda import (
     Admin,
     AlterConfigOp,
+    BrokerResponseError,
     ClientConfigError,
     ConfigResource,
     Consumer,
@@ -143,7 +145,7 @@ def test_a_record_that_fails_comes_again_and_is_rejected_at_last(bootstrap: str)
     topic, group = make(bootstrap, "twice", "never", "bad", "x", "good")
     deliveries: list[tuple[str, int]] = []
 
-    @worker(topic, group, attempts=3, reject_on=(KeyError,), bootstrap_servers=bootstrap)
+    @worker(topic, group, attempts=3, reject_on=(KeyError,), backoff_s=0, bootstrap_servers=bootstrap)
     def work(record: ShareRecord[bytes | None, bytes | None]) -> None:
         assert record.value is not None
         value = record.value.decode()
@@ -160,6 +162,38 @@ def test_a_record_that_fails_comes_again_and_is_rejected_at_last(bootstrap: str)
     assert [*expected, ("twice", 1), ("twice", 2), ("x", 1)] == sorted(deliveries)
 
 
+def test_a_record_that_fails_waits_longer_each_time(bootstrap: str) -> None:
+    """Whatever the group's settings say; with None they count."""
+    week = {"kalda.share.redelivery.backoff.ms": "604800000"}
+    topic, group = make(bootstrap, "job", **week)
+    times: list[float] = []
+
+    def fail(record: ShareRecord[bytes | None, bytes | None]) -> None:
+        times.append(time.monotonic())
+        raise ValueError(record)
+
+    patient = worker(topic, group, attempts=4, backoff_s=0.2, backoff_max_s=0.3, bootstrap_servers=bootstrap)
+    with running(patient(fail)):
+        wait(lambda: 4 == len(times))
+        wait(lambda: 0 == lag(bootstrap, group))
+    waits = [after - before for before, after in pairwise(times)]
+    assert [True] * 3 == [wait >= least for wait, least in zip(waits, (0.19, 0.29, 0.29), strict=True)]
+
+    fill(bootstrap, topic, "for a week", "last")
+    seen: list[bytes | None] = []
+
+    @worker(topic, group, concurrency=1, backoff_s=None, bootstrap_servers=bootstrap)
+    def work(record: ShareRecord[bytes | None, bytes | None]) -> None:
+        seen.append(record.value)
+        if record.value == b"for a week":
+            raise ValueError(record)
+
+    with running(work):
+        wait(lambda: b"last" in seen)
+        wait(lambda: 1 == lag(bootstrap, group))
+    assert [b"for a week", b"last"] == seen
+
+
 @pytest.mark.parametrize("error", [StopIteration, SystemExit, asyncio.CancelledError])
 def test_whatever_a_function_raises_fails_its_record_and_not_the_worker(
     bootstrap: str, error: type[BaseException]
@@ -167,13 +201,13 @@ def test_whatever_a_function_raises_fails_its_record_and_not_the_worker(
     topic, group = make(bootstrap)
     seen: list[tuple[bytes | None, int]] = []
 
-    @worker(topic, group, attempts=2, bootstrap_servers=bootstrap)
+    @worker(topic, group, attempts=2, backoff_s=0, bootstrap_servers=bootstrap)
     def in_thread(record: ShareRecord[bytes | None, bytes | None]) -> None:
         seen.append((record.value, record.delivery_count))
         if record.value == b"bad":
             raise error
 
-    @worker(topic, group, attempts=2, bootstrap_servers=bootstrap)
+    @worker(topic, group, attempts=2, backoff_s=0, bootstrap_servers=bootstrap)
     async def on_loop(record: ShareRecord[bytes | None, bytes | None]) -> None:
         in_thread(record)
 
@@ -271,8 +305,9 @@ def test_a_record_that_takes_longer_than_its_lock_stays_with_its_worker(bootstra
     assert [1] == deliveries
 
 
-def test_what_is_not_finished_in_time_is_released(bootstrap: str) -> None:
-    topic, group = make(bootstrap, "job")
+def test_what_is_not_finished_in_time_is_released_and_comes_again_at_once(bootstrap: str) -> None:
+    """It has not failed, so it does not wait for the back-off of the group."""
+    topic, group = make(bootstrap, "job", **{"kalda.share.redelivery.backoff.ms": "604800000"})
     counts: list[int] = []
 
     @worker(topic, group, stop_timeout_s=0.1, bootstrap_servers=bootstrap)
@@ -348,6 +383,10 @@ def test_arguments_are_checked(bootstrap: str) -> None:
         worker("t", "g", attempts=True)
     with pytest.raises(ClientConfigError, match="time_limit_s=-1 is not allowed"):
         worker("t", "g", time_limit_s=-1)
+    with pytest.raises(ClientConfigError, match=r"backoff_s=-1 is not allowed.*0 to 604800 \(a week\)"):
+        worker("t", "g", backoff_s=-1)
+    with pytest.raises(ClientConfigError, match="backoff_max_s=nan is not allowed"):
+        worker("t", "g", backoff_max_s=float("nan"))
     with pytest.raises(ClientConfigError, match="result_serializer needs results_topic"):
         worker("t", "g", result_serializer=str.encode)
     with pytest.raises(ValueError, match="it takes a function"):
@@ -360,6 +399,12 @@ def test_arguments_are_checked(bootstrap: str) -> None:
     with pytest.raises(ClientConfigError, match=r"bootstrap\.servers"):
         work.run()
     work.stop()
+
+
+def test_a_worker_that_the_cluster_refuses_ends_with_the_error(bootstrap: str) -> None:
+    _, group = make(bootstrap)
+    with pytest.raises(BrokerResponseError, match="INVALID_TOPIC_EXCEPTION"):
+        worker("no topic!", group, bootstrap_servers=bootstrap)(len).run()
 
 
 def test_one_run_at_a_time(bootstrap: str) -> None:
