@@ -23,7 +23,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.coordinator.group.share.share_group_config import ShareGroupConfig
-from kalda.coordinator.share.share_partition import DeadRange
+from kalda.coordinator.share.in_flight_records import DeadRange
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_batches import PeerBatches
 from kalda.net.peer.peer_connection import PeerConnection

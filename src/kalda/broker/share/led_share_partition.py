@@ -16,9 +16,10 @@ from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.coordinator.runtime.timers import Timer, Timers
 from kalda.coordinator.share.delivery_state import PartitionState
+from kalda.coordinator.share.in_flight_records import DeadRange
 from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.record_ranges import Transition
-from kalda.coordinator.share.share_partition import DeadRange, SharePartition
+from kalda.coordinator.share.share_partition import SharePartition
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.coordinator.share.share_shard import StateChange
 from kalda.runtime.background import BackgroundExecutor

@@ -23,7 +23,7 @@ from kalda.broker.share.dead_letters import (
 )
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.coordinator.share.share_partition import DeadRange
+from kalda.coordinator.share.in_flight_records import DeadRange
 from kalda.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,

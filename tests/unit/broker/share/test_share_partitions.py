@@ -29,8 +29,9 @@ from kalda.common.types import TopicPartition
 from kalda.coordinator.share.acknowledgement import Acknowledgement
 from kalda.coordinator.share.delivery_state import AcknowledgeType, PartitionState, RecordState
 from kalda.coordinator.share.fetched_batch import FetchedBatch
+from kalda.coordinator.share.in_flight_records import DeadRange
 from kalda.coordinator.share.partition_limits import PartitionLimits
-from kalda.coordinator.share.share_partition import AcquiredRange, DeadRange
+from kalda.coordinator.share.share_partition import AcquiredRange
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.coordinator.share.share_shard import StateChange
 from kalda.protocol.messages.share_acknowledge import (

@@ -14,10 +14,10 @@ from kalda.coordinator.share.delivery_state import (
     combined,
 )
 from kalda.coordinator.share.fetched_batch import FetchedBatch
+from kalda.coordinator.share.in_flight_records import DeadRange
 from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.share_partition import (
     AcquiredRange,
-    DeadRange,
     SharePartition,
 )
 from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
