@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from kalda.common.steps import Steps
 from kalda.nats.subjects import ANY_TOKEN, ANY_TOKENS, is_literal, is_valid_subject
@@ -10,8 +10,13 @@ from kalda.nats.subjects import ANY_TOKEN, ANY_TOKENS, is_literal, is_valid_subj
 K = TypeVar("K")
 
 SUBJECT_BYTES_MAX: Final = 4096
-COMPARED_PER_STEP: Final = 256
-"""Tokens that one step compares at most, some 50 microseconds, but for one pattern."""
+VISITED_PER_STEP: Final = 64
+"""Nodes of a set of patterns that one step looks at, some 50 microseconds, but for one pattern."""
+
+_END: Final = b""
+"""The key of a node where a pattern ends; no token is empty."""
+
+_Node: TypeAlias = dict[bytes, "_Node"]
 
 
 def is_pattern(text: str) -> bool:
@@ -27,13 +32,12 @@ def is_pattern(text: str) -> bool:
 class Pattern:
     """A subject, perhaps with wildcards."""
 
-    __slots__ = ("_expression", "_tokens", "is_literal", "text", "token_count")
+    __slots__ = ("_expression", "_tokens", "is_literal", "text")
 
     def __init__(self, text: bytes) -> None:
         self.text: Final = text
         self.is_literal: Final = is_literal(text)
         self._tokens: Final = text.split(b".")
-        self.token_count: Final = len(self._tokens)
         self._expression: re.Pattern[bytes] | None = None
 
     def includes(self, subject: bytes) -> bool:
@@ -76,19 +80,54 @@ class Pattern:
         return len(mine) == len(others)
 
 
-def overlapping(patterns: Sequence[Pattern], groups: Iterable[tuple[K, Sequence[Pattern]]]) -> Steps[list[K]]:
+class PatternSet:
+    """Some patterns, to find out whether one of them overlaps with another pattern."""
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        self._root: Final[_Node] = {}
+        self.visited = 0
+        """Nodes that were looked at since the start: the cost of `overlaps`."""
+        for each in patterns:
+            node = self._root
+            for token in each._tokens:
+                node = node.setdefault(token, {})
+            node[_END] = {}
+
+    def overlaps(self, other: Pattern) -> bool:
+        """Return whether some subject is included in a pattern of the set and in the other one."""
+        level = [self._root]
+        for token in other._tokens:
+            self.visited += len(level)
+            if any(ANY_TOKENS in node for node in level):
+                return True
+            if token == ANY_TOKENS:
+                return any(node.keys() != {_END} for node in level)
+            following: list[_Node] = []
+            for node in level:
+                if token == ANY_TOKEN:
+                    following += (child for key, child in node.items() if key != _END)
+                    continue
+                for key in (token, ANY_TOKEN):
+                    child = node.get(key)
+                    if child is not None:
+                        following.append(child)
+            level = following
+            if not level:
+                return False
+        return any(_END in node for node in level)
+
+
+def overlapping(patterns: Iterable[Pattern], groups: Iterable[tuple[K, Sequence[Pattern]]]) -> Steps[list[K]]:
     """Find the keys of the groups that have a pattern with a subject of one of some patterns, in steps."""
+    wanted = PatternSet(patterns)
     found: list[K] = []
-    compared = 0
+    looked_at = 0
     for key, group in groups:
         for each in group:
-            compared += len(patterns) * each.token_count
-            if compared >= COMPARED_PER_STEP:
-                compared = 0
+            if wanted.visited >= looked_at + VISITED_PER_STEP:
+                looked_at = wanted.visited
                 yield
-            if any(each.overlaps(other) for other in patterns):
+            if wanted.overlaps(each):
                 found.append(key)
                 break
-        else:
-            compared += 1
     return found
