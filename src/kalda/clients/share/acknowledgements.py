@@ -1,7 +1,7 @@
 """Acknowledgements of records: what a worker says of each, as ranges of offsets. Sans-IO."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -120,10 +120,27 @@ def ranges_of(decisions: Mapping[int, Decision], others: Iterable[Range] = ()) -
     [Range(first=4, last=6, kind=1, delay_ms=-1), Range(first=7, last=7, kind=2, delay_ms=500)]
     """
     found: list[Range] = []
-    singles = (Range(offset, offset, *decision) for offset, decision in decisions.items())
-    for each in sorted((*singles, *others)):
-        if found and found[-1][2:] == each[2:] and found[-1].last + 1 == each.first:
-            found[-1] = each._replace(first=found[-1].first)
+    for each in sorted((*_runs(decisions), *others)):
+        before = found[-1] if found else None
+        if before is not None and before[1:] == (each.first - 1, each.kind, each.delay_ms):
+            found[-1] = Range(before.first, each.last, each.kind, each.delay_ms)
         else:
             found.append(each)
     return found
+
+
+def _runs(decisions: Mapping[int, Decision]) -> Iterator[Range]:
+    """Yield neighbouring offsets with one decision, in order: of a poll's records most have the same."""
+    first = last = -1
+    present: Decision | None = None
+    for offset in sorted(decisions):
+        decision = decisions[offset]
+        if present is not None:
+            if offset == last + 1 and (decision is present or decision == present):
+                last = offset
+                continue
+            yield Range(first, last, *present)
+        first = last = offset
+        present = decision
+    if present is not None:
+        yield Range(first, last, *present)
