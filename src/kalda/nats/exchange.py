@@ -6,7 +6,7 @@ itself gets what is published on this server.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
@@ -71,8 +71,11 @@ class OtherServers(Protocol):
         """Return whether a client of another server is subscribed to a subject."""
         ...
 
-    def queued_bytes(self, subject: bytes) -> int:
-        """Return how many bytes wait for the server of a subject that has most of them waiting."""
+    def queued_bytes(self, subject: bytes, served: Collection[bytes] = ()) -> int:
+        """Return how many bytes wait for the server of a subject that has most of them waiting.
+
+        Of a queue group it is the server that has fewest; groups in `served` do not count.
+        """
         ...
 
 
@@ -266,16 +269,20 @@ class Exchange:
         return self.others is not None and self.others.has_interest(subject)
 
     def queued_bytes(self, subject: bytes) -> int:
-        """Return how many bytes wait for the client or server of a subject that has most of them waiting."""
+        """Return how many bytes wait for the client or server of a subject that has most of them waiting.
+
+        A queue group that has members here is served here.
+        """
         matches = self._subscriptions.match(subject)
         self._work += matches.size
         members = chain(matches.plain, *matches.groups)
         here = max((each.owner.queued_bytes() for each in members if each.is_active), default=0)
-        return max(here, self.queued_bytes_elsewhere(subject))
+        served = [each[0].queue for each in matches.groups if any(member.is_active for member in each)]
+        return max(here, self.queued_bytes_elsewhere(subject, served))
 
-    def queued_bytes_elsewhere(self, subject: bytes) -> int:
+    def queued_bytes_elsewhere(self, subject: bytes, served: Collection[bytes] = ()) -> int:
         """Return how many bytes wait for the server of a subject that has most of them waiting."""
-        return 0 if self.others is None else self.others.queued_bytes(subject)
+        return 0 if self.others is None else self.others.queued_bytes(subject, served)
 
     def answer(self, sent: Publish, route: bytes = b"") -> bool:
         """Deliver a message of the server itself to clients, also of others; return whether any wants it.

@@ -30,6 +30,9 @@ MESSAGES_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 1024 * 1024
 """Of the messages of one batch, unless one is larger."""
 
+SLOW_BYTES: Final = 4 * 1024 * 1024
+"""A server that has more bytes waiting gets a group's messages only if no other one has members."""
+
 _MESSAGE_OVERHEAD: Final = 100
 _CHANGES_PER_STEP: Final = 8
 
@@ -230,6 +233,7 @@ class Routing:
             members = [each for each in every if each.is_active]
             if queue in served or not members:
                 continue
+            members = [each for each in members if not self._is_slow(each.server)] or members
             server = members[self._choose(len(members))].server
             queues[server] = (*queues.get(server, ()), queue)
         for server, own in queues.items():
@@ -260,10 +264,27 @@ class Routing:
         """Return whether a client of another server is subscribed to a subject."""
         return bool(self._interested(subject))
 
-    def queued_bytes(self, subject: bytes) -> int:
-        """Return how many bytes wait for the server of a subject that has most of them waiting."""
-        routes = map(self._outgoing.get, self._interested(subject))
-        return max((each.pending_bytes for each in routes if each is not None), default=0)
+    def queued_bytes(self, subject: bytes, served: Collection[bytes] = ()) -> int:
+        """Return how many bytes wait for the server of a subject that has most of them waiting.
+
+        Of a queue group it is the server that has fewest; groups in `served` do not count.
+        """
+        if not len(self._remote):
+            return 0
+        matches = self._remote.match(subject)
+        most = max((self._pending(each.server) for each in matches.plain if each.is_active), default=0)
+        for members in matches.groups:
+            if members[0].queue not in served:
+                own = (self._pending(each.server) for each in members if each.is_active)
+                most = max(most, min(own, default=0))
+        return most
+
+    def _pending(self, server: int) -> int:
+        route = self._outgoing.get(server)
+        return 0 if route is None else route.pending_bytes
+
+    def _is_slow(self, server: int) -> bool:
+        return self._pending(server) > SLOW_BYTES
 
     def _interested(self, subject: bytes) -> set[int]:
         if not len(self._remote):

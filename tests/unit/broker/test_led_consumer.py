@@ -37,7 +37,7 @@ class OtherBrokers:
     def has_interest(self, subject: bytes) -> bool:
         return not subject.startswith(b"gone")
 
-    def queued_bytes(self, subject: bytes) -> int:
+    def queued_bytes(self, subject: bytes, served: object = ()) -> int:
         return QUEUED_BYTES_MAX + 1 if subject.startswith(b"slow") else 0
 
 

@@ -6,7 +6,7 @@ from kalda.common.steps import result_of
 from kalda.nats.carried_requests import NOT_SERVED
 from kalda.nats.exchange import Exchange, LiveMessage, Subscription
 from kalda.nats.operations import Publish
-from kalda.nats.routing import ANSWER, CHANGES_MAX, REQUEST, RouteBatch, RoutedMessage, Routing
+from kalda.nats.routing import ANSWER, CHANGES_MAX, REQUEST, SLOW_BYTES, RouteBatch, RoutedMessage, Routing
 from tests.unit.nats.sessions import Client
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
@@ -375,3 +375,33 @@ def test_a_server_that_closes_neither_removes_nor_announces_the_end_of_each_subs
     batch = route.next()
     assert (0, 1) == (len(batch.changes), len(batch.messages))
     assert not route.has_work
+
+
+def test_a_member_of_a_group_behind_a_slow_route_holds_up_nobody() -> None:
+    """A consumer with a queue group waited for the slowest of all brokers, and messages went there still."""
+    servers = Servers(3)
+    one, two, three = servers.all
+    slow, fast = two.client(b"SUB work q 1\r\n"), three.client(b"SUB work q 1\r\n")
+    servers.pass_on()
+    one.routing.send_to(1, RoutedMessage(Publish(b"live", b"", b"", bytes(SLOW_BYTES))))
+    assert 0 == one.exchange.queued_bytes(b"work")
+    for _ in range(5):
+        one.exchange.answer(Publish(b"x", b"", b"", b"1"), b"work")
+    servers.pass_on()
+    assert (0, 5) == (slow.read().count(b"MSG x"), fast.read().count(b"MSG x"))
+    # Without another server it waits, and gets them.
+    fast.write(b"UNSUB 1\r\n")
+    servers.pass_on()
+    one.routing.send_to(1, RoutedMessage(Publish(b"live", b"", b"", bytes(SLOW_BYTES))))
+    assert SLOW_BYTES < one.exchange.queued_bytes(b"work")
+    one.exchange.answer(Publish(b"x", b"", b"", b"1"), b"work")
+    # A member here is served here.
+    here = one.client(b"SUB work q 1\r\n")
+    assert 0 == one.exchange.queued_bytes(b"work")
+    servers.pass_on()
+    assert (1, 0) == (slow.read().count(b"MSG x"), here.read().count(b"MSG x"))
+    # One without a group gets all of them, and is waited for.
+    two.client(b"SUB work 2\r\n")
+    servers.pass_on()
+    one.routing.send_to(1, RoutedMessage(Publish(b"live", b"", b"", bytes(SLOW_BYTES))))
+    assert SLOW_BYTES < one.exchange.queued_bytes(b"work")
