@@ -9,6 +9,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from kalda.nats.jetstream.consumer_config import ACK_PENDING_MAX, ConsumerConfig
@@ -292,8 +293,7 @@ class ConsumerState:
                 return
             if pending is not None:
                 self.floor_delivery = max(self.floor_delivery, pending.delivered_as)
-            while self._pending and (first := next(iter(self._pending))) <= sequence:
-                self._settle(first)
+            self._settle_up_to(sequence)
             self.floor = sequence
             return
         if pending is None:
@@ -329,6 +329,25 @@ class ConsumerState:
         self._take_from_queue(pending)
         self.redelivered_count -= pending.deliveries > 1
         self._changed.add(sequence)
+        self._is_changed = True
+
+    def _settle_up_to(self, sequence: int) -> None:
+        """Settle all messages up to one; there may be 20,000, and this is one turn."""
+        pending = self._pending
+        settled = list(takewhile(sequence.__ge__, pending))
+        if not settled:
+            return
+        if len(settled) == len(pending):
+            pending.clear()
+            # What the heap has of them is void.
+            self._again_count = self.redelivered_count = 0
+        else:
+            for each in settled:
+                found = pending.pop(each)
+                self._take_from_queue(found)
+                self.redelivered_count -= found.deliveries > 1
+        self._limit.give_back(len(settled))
+        self._changed.update(settled)
         self._is_changed = True
 
     def forget_removed(self, index: StreamIndex) -> None:

@@ -214,7 +214,8 @@ def test_what_a_purge_removes_counts_as_acknowledged() -> None:
 @pytest.mark.parametrize("policy", ["explicit", "all"])
 def test_acknowledgements_in_any_order_move_the_floor_as_in_a_model(policy: str) -> None:
     choose = random.Random(policy)
-    state, index = made(replace(NO_LIMIT, ack_policy=policy), 1), stream(*[b"a"] * 300)
+    limit, index = SharedLimit(1 << 30, 1), stream(*[b"a"] * 300)
+    state = made(replace(NO_LIMIT, ack_policy=policy), 1, limit=limit)
     take(state, index, count=300)
     pending = set(range(1, 301))
     for now in range(200):
@@ -225,7 +226,8 @@ def test_acknowledgements_in_any_order_move_the_floor_as_in_a_model(policy: str)
         else:
             state.acknowledge(sequence)
             pending -= set(range(sequence + 1)) if policy == "all" else {sequence}
-        assert len(pending) == state.pending_count
+        assert len(pending) == state.pending_count == limit.used
+        assert 0 <= state.again_count <= len(pending)
         assert (min(pending) if pending else 301) == (state.take_change().start)
     assert pending == {each for each in range(1, 301) if state.is_pending(each)}
 
