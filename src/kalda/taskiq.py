@@ -72,6 +72,8 @@ class KaldaBroker(AsyncBroker):
         self._topics: Final = TaskTopics(partitions, replication_factor, {}, group_config or {})
         self._producer: AsyncProducer[Any, Any] | None = None
         self._consumer: HeldShareConsumer | None = None
+        self._taking: asyncio.Task[None] | None = None
+        """Takes tasks while a worker listens; afterwards it keeps the locks of those under way."""
 
     @override
     async def startup(self) -> None:
@@ -84,6 +86,10 @@ class KaldaBroker(AsyncBroker):
 
     @override
     async def shutdown(self) -> None:
+        taking, self._taking = self._taking, None
+        if taking is not None:
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.give_back()
@@ -123,7 +129,7 @@ class KaldaBroker(AsyncBroker):
         intake = ShareIntake(
             consumer, lambda: AHEAD - arrived.qsize(), lambda *each: arrived.put_nowait(each)
         )
-        taking = asyncio.create_task(intake.run(), name=f"tasks of {self._topic}")
+        taking = self._taking = asyncio.create_task(intake.run(), name=f"tasks of {self._topic}")
         try:
             while True:
                 number, record = await _next(arrived, taking)
@@ -150,8 +156,9 @@ async def _next(
             return getting.result()
     finally:
         getting.cancel()
-    await taking
-    raise IllegalStateError("the consumer of tasks has ended")
+    if not taking.cancelled():
+        await taking
+    raise IllegalStateError("the broker is shut down")
 
 
 def _accept(intake: ShareIntake, number: int) -> Callable[[], None]:

@@ -70,6 +70,12 @@ RUNS: Final = (
     Run("dead-letters", "dead_letters", options=("records",)),
     Run("pipeline-soak", "pipeline_soak", options=("minutes",)),
     Run("gateway", "gateway_rounds"),
+    Run("share", "share_rounds"),
+    *(
+        Run(f"tasks-{system}-{brokers}", "task_rounds", ("--system", system, "--brokers", str(brokers)))
+        for system in ("celery", "taskiq")
+        for brokers in (1, 3)
+    ),
     Run("logins", "hostile_logins", options=("logins",)),
 )
 

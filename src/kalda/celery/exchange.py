@@ -9,12 +9,15 @@ a group: a temporary queue is nothing but a place in such topics.
 import asyncio
 import contextlib
 import json
+import os
 import re
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.admin.partitions import OffsetSpec
@@ -26,7 +29,9 @@ from kalda.clients.share.acknowledgements import AcknowledgeType
 from kalda.clients.share.held_share_consumer import HeldShareConsumer, ShareIntake
 from kalda.clients.share.share_record import ShareRecord
 from kalda.clients.share.task_topics import DELAYED, DELIVERY_AT, TaskTopics
+from kalda.clients.values import ConsumerRecord
 from kalda.common.errors import ErrorCode
+from kalda.common.overriding import override
 from kalda.common.types import TopicPartition
 
 T = TypeVar("T")
@@ -96,16 +101,36 @@ class ShareQueue:
         self._arrived.add(Arrived(self.name, message, self, number))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class TemporaryQueue:
-    """Where a queue begins to read the topics that it is bound to, and which messages are its own."""
+    """Where a queue begins to read the topics that it is bound to, and which messages are its own.
+
+    All connections of a process that declare the queue have the same one: Celery declares the queue of
+    results on the connection that sends the task, and reads it on another, maybe later than the result.
+    """
 
     name: str
-    filters: dict[str, list[Callable[[str], bool]]] = field(default_factory=dict)
-    """By topic, which routing keys are taken; one filter is enough."""
+    filters: dict[str, dict[str, Callable[[str], bool]]] = field(default_factory=dict)
+    """By topic and routing key of a binding, which routing keys are taken; one filter is enough."""
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     """By partition, the first offset that was not read."""
-    task: "asyncio.Task[None] | None" = None
+    got: deque[dict[str, Any]] = field(default_factory=deque)
+    """What was read to get one message, and is not taken yet. Bounded: by one read of `_catch_up`."""
+    reader_count: int = 0
+    """How many consumers take the messages."""
+
+    def own(self, records: Iterable[ConsumerRecord[Any, Any]]) -> Iterator[dict[str, Any]]:
+        """Pass records; return the messages among them that are of this queue."""
+        for record in records:
+            self.starts[record.topic_partition] = record.offset + 1
+            key = (dict(record.headers).get(ROUTING_KEY) or b"").decode(errors="replace")
+            message = message_of(record.value)
+            if message is not None and any(takes(key) for takes in self.filters[record.topic].values()):
+                yield message
+
+
+_TEMPORARY: Final[WeakValueDictionary[tuple[int, str, str], TemporaryQueue]] = WeakValueDictionary()
+"""The temporary queues of this process, by its id, which a fork changes, the cluster and the name."""
 
 
 class Arrivals:
@@ -146,10 +171,44 @@ class Arrivals:
             self._queue.put(error)
 
 
+class SingleArrivals(Arrivals):
+    """Lets in one message for each call of `get`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_wanted = False
+
+    @property
+    def room(self) -> int:
+        """How many messages may be taken; on the loop."""
+        return int(self._is_wanted)
+
+    @override
+    def add(self, arrived: Arrived) -> None:
+        if self._is_wanted:
+            self._is_wanted = False
+            super().add(arrived)
+        elif arrived.source is not None:
+            # Too late.
+            arrived.source.intake.settle(arrived.number, AcknowledgeType.RELEASE)
+
+    def get(self, look: Callable[[], object], timeout_s: float) -> Arrived | None:
+        """Return a message; None if none comes in time. `look` has the room asked for."""
+        self._is_wanted = True
+        look()
+        try:
+            return self.next(timeout_s)
+        except Empty:
+            return None
+        finally:
+            self._is_wanted = False
+
+
 class Exchange:
     """One connection to a cluster.
 
     Args:
+        space: Names the cluster and the prefix of queues: where temporary queues of a name are the same.
         options: Settings of all clients.
         producer_options: Settings of the producer only.
         topics: Creates topics.
@@ -157,10 +216,12 @@ class Exchange:
 
     def __init__(
         self,
+        space: str,
         options: dict[str, Any],
         producer_options: dict[str, Any],
         topics: TaskTopics,
     ) -> None:
+        self._space: Final = space
         self._options: Final = options
         self._producer_options: Final = producer_options
         self._topics: Final = topics
@@ -172,6 +233,8 @@ class Exchange:
         """Topics that exist. Bounded: by the queues that the program names."""
         self._queues: Final[set[ShareQueue]] = set()
         self._temporary: Final[dict[str, TemporaryQueue]] = {}
+        self._readers: Final[dict[str, asyncio.Task[None]]] = {}
+        """The tasks that read temporary queues, by the queue's name."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one of the coroutines below."""
@@ -195,11 +258,12 @@ class Exchange:
 
     async def close(self) -> None:
         """Give back what is not settled, and end all connections."""
-        tasks = [queue.task for queue in self._temporary.values() if queue.task is not None]
+        tasks = list(self._readers.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *(queue.close() for queue in self._queues), return_exceptions=True)
         self._queues.clear()
+        self._readers.clear()
         self._temporary.clear()
         if self._producer is not None:
             await self._producer.close(_CLOSE_SECONDS)
@@ -227,12 +291,15 @@ class Exchange:
             self._known.add(name)
 
     async def declare_temporary(self, queue: str) -> None:
-        """Have a temporary queue begin now."""
+        """Have a temporary queue begin now, unless a connection of this process has it already."""
         if queue not in self._temporary:
-            self._temporary[queue] = TemporaryQueue(queue)
-            await self.bind_temporary(queue, REPLIES, lambda key: key == queue)
+            key = os.getpid(), self._space, queue
+            self._temporary[queue] = _TEMPORARY.setdefault(key, TemporaryQueue(queue))
+            await self.bind_temporary(queue, REPLIES, queue, lambda key: key == queue)
 
-    async def bind_temporary(self, queue: str, exchange: str, takes: Callable[[str], bool]) -> None:
+    async def bind_temporary(
+        self, queue: str, exchange: str, routing_key: str, takes: Callable[[str], bool]
+    ) -> None:
         """Have a temporary queue get what an exchange gets from now on, if it `takes` the routing key."""
         await self.declare_broadcast(exchange)
         topic = topic_name(exchange)
@@ -241,8 +308,9 @@ class Exchange:
             description = (await self.admin.describe_topics([topic]))[topic]
             partitions = [TopicPartition(topic, each.partition) for each in description.partitions]
             ends = await self.admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
-            temporary.starts.update({each: result.offset for each, result in ends.items()})
-        temporary.filters.setdefault(topic, []).append(takes)
+            for partition, result in ends.items():
+                temporary.starts.setdefault(partition, result.offset)
+        temporary.filters.setdefault(topic, {})[routing_key] = takes
 
     async def publish(
         self, topic: str, message: dict[str, Any], routing_key: str = "", at_ms: int | None = None
@@ -258,7 +326,7 @@ class Exchange:
         sent = await self._producer.send(topic, json.dumps(message).encode(), headers=headers)
         await sent
 
-    async def read_queue(self, queue: str, room: Callable[[], int]) -> ShareQueue:
+    async def read_queue(self, queue: str, room: Callable[[], int], arrivals: Arrivals) -> ShareQueue:
         """Begin to take messages of a queue as there is room."""
         await self.declare_queue(queue)
         name = topic_name(queue)
@@ -271,7 +339,7 @@ class Exchange:
             share_acquire_mode="record_limit",
         )
         await consumer.start()
-        found = ShareQueue(queue, consumer, room, self.arrived)
+        found = ShareQueue(queue, consumer, room, arrivals)
         self._queues.add(found)
         return found
 
@@ -283,10 +351,17 @@ class Exchange:
     async def read_temporary(self, queue: str) -> None:
         """Begin to take messages of a temporary queue."""
         temporary = self._temporary[queue]
-        if temporary.task is None:
-            temporary.task = asyncio.create_task(
+        if queue not in self._readers:
+            self._readers[queue] = asyncio.create_task(
                 self.arrived.guard(self._read_temporary(temporary)), name=f"temporary queue {queue}"
             )
+
+    async def get_temporary(self, queue: str) -> Arrived | None:
+        """Return the next message of a temporary queue; None if there is none, or a consumer takes them."""
+        temporary = self._temporary[queue]
+        if not temporary.got and not temporary.reader_count:
+            await self._catch_up(temporary)
+        return Arrived(queue, temporary.got.popleft(), None) if temporary.got else None
 
     async def delete_temporary(self, queue: str) -> None:
         """Forget a temporary queue."""
@@ -295,9 +370,8 @@ class Exchange:
 
     async def stop_temporary(self, queue: str) -> None:
         """Take no more messages of a temporary queue, until it is read again from there."""
-        temporary = self._temporary.get(queue)
-        if temporary is not None and temporary.task is not None:
-            task, temporary.task = temporary.task, None
+        task = self._readers.pop(queue, None)
+        if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -380,25 +454,42 @@ class Exchange:
         return {partition: result.offset for partition, result in found.items()}
 
     async def _read_temporary(self, queue: TemporaryQueue) -> None:
-        async with AsyncConsumer(**self._options, auto_offset_reset="earliest") as consumer:
-            assigned: set[TopicPartition] = set()
-            while True:
-                if queue.starts.keys() != assigned:
-                    new = queue.starts.keys() - assigned
-                    await consumer.assign(queue.starts)
-                    for partition in new:
-                        await consumer.seek(partition, queue.starts[partition])
-                    assigned |= new
-                if self.arrived.is_full:
-                    await asyncio.sleep(_POLL_SECONDS)
-                    continue
-                for record in await consumer.poll(_POLL_SECONDS):
-                    queue.starts[record.topic_partition] = record.offset + 1
-                    key = dict(record.headers).get(ROUTING_KEY) or b""
-                    takes = queue.filters[record.topic]
-                    message = message_of(record.value)
-                    if message is not None and any(each(key.decode(errors="replace")) for each in takes):
+        queue.reader_count += 1
+        try:
+            while queue.got:
+                self.arrived.add(Arrived(queue.name, queue.got.popleft(), None))
+            async with AsyncConsumer(**self._options, auto_offset_reset="earliest") as consumer:
+                assigned: set[TopicPartition] = set()
+                while True:
+                    if queue.starts.keys() != assigned:
+                        new = queue.starts.keys() - assigned
+                        await consumer.assign(queue.starts)
+                        for partition in new:
+                            await consumer.seek(partition, queue.starts[partition])
+                        assigned |= new
+                    if self.arrived.is_full:
+                        await asyncio.sleep(_POLL_SECONDS)
+                        continue
+                    for message in queue.own(await consumer.poll(_POLL_SECONDS)):
                         self.arrived.add(Arrived(queue.name, message, None))
+        finally:
+            queue.reader_count -= 1
+
+    async def _catch_up(self, queue: TemporaryQueue) -> None:
+        """Read until something of the queue is found, or what has come until now has no more."""
+        ends = await self.admin.list_offsets(dict.fromkeys(queue.starts, OffsetSpec.latest()))
+        if all(queue.starts[each] >= end.offset for each, end in ends.items()):
+            return
+        async with AsyncConsumer(**self._options, auto_offset_reset="earliest") as consumer:
+            await consumer.assign(queue.starts)
+            for partition, start in list(queue.starts.items()):
+                await consumer.seek(partition, start)
+            while not queue.got and any(queue.starts[each] < end.offset for each, end in ends.items()):
+                records = await consumer.poll(_POLL_SECONDS)
+                if not records:
+                    # The partition has no leader for now; the program asks again.
+                    return
+                queue.got.extend(queue.own(records))
 
 
 def message_of(value: bytes | None) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from kalda.celery.exchange import (
     Arrived,
     Exchange,
     ShareQueue,
+    SingleArrivals,
     topic_name,
 )
 from kalda.clients.errors import (
@@ -34,6 +35,8 @@ _EVENTS: Final = "celeryev"
 """Celery's exchange of events is durable, and its queues are not: all readers get all events."""
 _LOOK_SECONDS: Final = 1.0
 """How often a thread that waits without a time-out can be interrupted."""
+_GET_SECONDS: Final = 5.0
+"""How long `basic_get` waits for a message of a queue that has some: they may all be under way, elsewhere."""
 
 
 class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
@@ -81,6 +84,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
         self._unsettled: Final[dict[str, tuple[ShareQueue, int]]] = {}
         """What was delivered, by delivery tag. Threads of the pool settle, too; each change is one call."""
         self._no_ack: Final[set[str]] = set()
+        self._getters: Final[dict[str, tuple[ShareQueue, SingleArrivals]]] = {}
+        """Where `basic_get` takes messages, by queue."""
 
     # Exchanges
 
@@ -117,7 +122,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
                 "queues: declare the queue with auto_delete=True or exclusive=True"
             )
         takes = self._filter(exchange, routing_key)
-        self._exchange.call(self._exchange.bind_temporary(queue, self._prefixed(exchange), takes))
+        self._exchange.call(
+            self._exchange.bind_temporary(queue, self._prefixed(exchange), routing_key, takes)
+        )
 
     def _filter(self, exchange: str, routing_key: str) -> Callable[[str], bool]:
         kind = self.typeof(exchange)
@@ -219,8 +226,41 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
 
     def _read(self, queue: str) -> ShareQueue:
         exchange = self._exchange
-        found = self._reading[queue] = exchange.call(exchange.read_queue(self._prefixed(queue), self._room))
+        found = self._reading[queue] = exchange.call(
+            exchange.read_queue(self._prefixed(queue), self._room, exchange.arrived)
+        )
         return found
+
+    @override
+    def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
+        """Return a message of a queue, or None."""
+        while True:
+            if self._exchange.is_temporary(queue):
+                arrived = self._exchange.call(self._exchange.get_temporary(queue))
+            else:
+                arrived = self._get_one(queue)
+            if arrived is None:
+                return None
+            tag = arrived.message["properties"].get("delivery_tag", "")
+            if arrived.source is not None:
+                self._unsettled[tag] = arrived.source, arrived.number
+            if not self.can_read(arrived.message):
+                self.settle(tag, AcknowledgeType.REJECT)
+                continue
+            if no_ack:
+                self.settle(tag, AcknowledgeType.ACCEPT)
+            return self.Message(arrived.message, channel=self)
+
+    def _get_one(self, queue: str) -> Arrived | None:
+        if not self._size(queue):
+            return None
+        exchange = self._exchange
+        if queue not in self._getters:
+            arrivals = SingleArrivals()
+            reading = exchange.read_queue(self._prefixed(queue), lambda: arrivals.room, arrivals)
+            self._getters[queue] = exchange.call(reading), arrivals
+        source, arrivals = self._getters[queue]
+        return arrivals.get(lambda: exchange.thread.call_soon(source.intake.look), _GET_SECONDS)
 
     def _room(self) -> int:
         """Return how many more messages may be under way; on the loop."""
@@ -281,9 +321,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     @override
     def close(self) -> None:
         if not self.closed and self._exchange.thread.is_usable:
-            for queue in list(self._reading.values()):
+            for queue in [*self._reading.values(), *(source for source, _ in self._getters.values())]:
                 self._exchange.call(self._exchange.close_queue(queue))
         self._reading.clear()
+        self._getters.clear()
         self._unsettled.clear()
         super().close()
 
@@ -338,8 +379,10 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def establish_connection(self) -> "Transport":
         options: Mapping[str, Any] = self.client.transport_options
         topic = options.get("topic", {})
+        client_options = self._client_options()
         exchange = Exchange(
-            self._client_options(),
+            f"{client_options['bootstrap_servers']}/{self.queue_name_prefix}",
+            client_options,
             options.get("producer_options", {}),
             TaskTopics(
                 topic.get("partitions"),

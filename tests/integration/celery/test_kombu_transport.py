@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -315,3 +317,45 @@ def test_a_broker_that_is_not_there_is_a_connection_error() -> None:
 )
 def test_the_time_of_a_task_is_its_eta(headers: object, expected: int | None) -> None:
     assert expected == delivery_time({"headers": headers})
+
+
+def test_single_messages_are_got_and_settled(connect: Callable[..., Any], queue: Any) -> None:
+    connection = connect()
+    bound = queue(connection.default_channel)
+    bound.declare()
+    assert bound.get() is None
+    send(connection, queue, 1, 2)
+    first = bound.get()
+    second = bound.get(no_ack=True)
+    assert {1, 2} == {first.decode(), second.decode()}
+    wait_size(queue, connection, 1)
+    first.ack()
+    wait_size(queue, connection, 0)
+    assert bound.get() is None
+
+
+def test_the_connections_of_a_process_share_a_temporary_queue(connect: Callable[..., Any]) -> None:
+    """Celery's `rpc://` declares the queue where it sends the task, and reads it elsewhere, maybe later."""
+    name = uuid.uuid4().hex
+    queue = Queue(name, auto_delete=True, durable=False)
+    sender = connect()
+    bound = queue(sender.default_channel)
+    bound.declare()
+    assert bound.get(no_ack=True) is None
+    answers = connect().Producer()
+    for body in ("first", "second", "third"):
+        answers.publish(body, exchange="", routing_key=name)
+    assert "first" == bound.get(no_ack=True).decode()
+    inbox = Inbox(connect(), queue, no_ack=True)
+    inbox.wait(2)
+    assert ["second", "third"] == inbox.bodies
+    answers.publish("fourth", exchange="", routing_key=name)
+    inbox.wait(3)
+    assert bound.get(no_ack=True) is None
+
+
+def test_the_url_is_known_without_an_import() -> None:
+    """So Celery's applications need nothing but the URL; its value is an entry point of kombu's."""
+    program = "from celery import Celery\nprint(Celery(broker='kalda://127.0.0.1:9').connection().transport.driver_type)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ("kalda\n", "") == (done.stdout, done.stderr)

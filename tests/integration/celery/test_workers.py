@@ -22,7 +22,6 @@ APPLICATION = textwrap.dedent(
     """
     import json, os, time
     from celery import Celery
-    import kalda.celery
     from kalda import Producer
 
     BROKERS = os.environ["BROKERS"]

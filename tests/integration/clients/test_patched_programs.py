@@ -1,4 +1,4 @@
-"""Programs whose threads or clocks are replaced: gevent, freezegun, time-machine."""
+"""Programs whose threads or clocks are replaced: gevent, eventlet, freezegun, time-machine."""
 
 import subprocess
 import sys
@@ -47,6 +47,13 @@ def test_gevent_may_replace_threads(bootstrap: str, topic_name: TopicName) -> No
     pytest.importorskip("gevent")
     program = "from gevent import monkey; monkey.patch_all()" + IMPORTS + USE
     assert run(program, bootstrap, topic_name("gevent")).startswith("x ")
+
+
+def test_eventlet_may_replace_threads(bootstrap: str, topic_name: TopicName) -> None:
+    """The three loops run in one thread of the system, which asyncio does not allow by itself."""
+    pytest.importorskip("eventlet")
+    program = "import eventlet; eventlet.monkey_patch()" + IMPORTS + USE
+    assert run(program, bootstrap, topic_name("eventlet")).startswith("x ")
 
 
 SEVERAL = """

@@ -1,5 +1,7 @@
 """taskiq's own worker processes on a broker."""
 
+import asyncio
+import gc
 import json
 import os
 import signal
@@ -11,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taskiq.api import run_receiver_task
 
 from kalda import ClientConfigError, Consumer
-from kalda.taskiq import seconds_of
+from kalda.taskiq import KaldaBroker, seconds_of
 from tests.shared_broker import shared_broker
 
 WAIT_SECONDS = 90
@@ -98,6 +101,30 @@ def test_tasks_run_and_those_of_a_killed_worker_run_again(tmp_path: Path) -> Non
                 end(another)
         sent = next(each["sent"] for each in seen if "sent" in each)
         assert next(each["at"] for each in seen if each.get("sum") == 100) >= sent + 1.5
+
+
+def test_a_receiver_that_is_cancelled_leaves_no_error(tmp_path: Path) -> None:
+    """As taskiq's example of dynamic brokers does; each worker that ends would log a traceback."""
+    errors: list[dict[str, Any]] = []
+
+    async def main(bootstrap: str) -> list[int]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        broker = KaldaBroker(bootstrap_servers=bootstrap)
+        await broker.startup()
+        seen: asyncio.Queue[int] = asyncio.Queue()
+        task = broker.register_task(lambda number: seen.put_nowait(number), task_name="dynamic")
+        receiver = asyncio.create_task(run_receiver_task(broker))
+        await task.kiq(7)
+        found = await asyncio.wait_for(seen.get(), WAIT_SECONDS)
+        receiver.cancel()
+        await asyncio.gather(receiver, return_exceptions=True)
+        await broker.shutdown()
+        return [found]
+
+    with shared_broker(tmp_path) as bootstrap:
+        assert [7] == asyncio.run(main(bootstrap))
+    gc.collect()
+    assert [] == errors
 
 
 @pytest.mark.parametrize(("label", "expected"), [(None, None), (2, 2.0), ("0.5", 0.5), (0, None)])

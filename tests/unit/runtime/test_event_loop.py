@@ -5,6 +5,7 @@ import os
 import select
 import selectors
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +21,7 @@ from kalda.runtime.system.event_loop import (
     ConnectionSelector,
     new_event_loop,
     poll_busily,
+    threads_are_greenlets,
 )
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="needs epoll")
@@ -382,3 +384,23 @@ def test_the_loop_of_a_broker_polls_busily_if_others_can_run_meanwhile(
         assert seconds == selector.busy_poll_seconds
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "threads"),
+    [
+        ("gevent.monkey", "is_module_patched", "threading"),
+        ("eventlet.patcher", "is_monkey_patched", "thread"),
+    ],
+)
+def test_replaced_threads_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, module: str, function: str, threads: str
+) -> None:
+    """Also where the program has imported them and replaces other modules only."""
+    found: list[bool] = []
+    for replaced in ("socket", threads):
+        library = ModuleType(module)
+        setattr(library, function, replaced.__eq__)
+        monkeypatch.setitem(sys.modules, module, library)
+        found.append(threads_are_greenlets())
+    assert [False, True] == found

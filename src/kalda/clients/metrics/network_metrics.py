@@ -4,7 +4,6 @@
 asyncio does not say how long a selector waited.
 """
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import Sensor
 from kalda.runtime.system.clock import thread_clock
+from kalda.runtime.system.event_loop import threads_are_greenlets
 
 
 class NetworkMetrics:
@@ -101,9 +101,8 @@ class ConnectionMetrics:
 
 def add_loop_thread(metrics: ClientMetrics, group: str, thread_id: int | None = None) -> None:
     """Register how busy the thread of the event loop is, by default the calling one."""
-    gevent = sys.modules.get("gevent.monkey")
-    if gevent is not None and gevent.is_module_patched("threading"):
-        # Its threads are none of the system's, which has no clock for them.
+    if threads_are_greenlets():
+        # They are none of the system's, which has no clock for them.
         return
     processor_seconds = thread_clock(threading.get_ident() if thread_id is None else thread_id)
     if processor_seconds is None:

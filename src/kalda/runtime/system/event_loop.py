@@ -281,8 +281,8 @@ class PortableEventLoop(asyncio.SelectorEventLoop):
 class RunningLoops:
     """Keeps the running loop of each greenlet: a trace function of greenlets.
 
-    Where gevent replaces threads, the loops of several clients run in one thread of the system, for which
-    asyncio allows one running loop.
+    Where gevent or eventlet replaces threads, the loops of several clients run in one thread of the system,
+    for which asyncio allows one running loop.
     """
 
     def __init__(self, before: Callable[[str, Any], object] | None) -> None:
@@ -304,7 +304,7 @@ class RunningLoops:
 
 
 class GreenletEventLoop(PortableEventLoop):
-    """asyncio's event loop, for a thread that is a greenlet of gevent."""
+    """asyncio's event loop, for a thread that is a greenlet of gevent or eventlet."""
 
     def run_forever(self) -> None:
         """Run, beside the loops of other greenlets."""
@@ -315,14 +315,22 @@ class GreenletEventLoop(PortableEventLoop):
         super().run_forever()
 
 
+def threads_are_greenlets() -> bool:
+    """Return whether gevent or eventlet has replaced the threads of this process."""
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        return True
+    eventlet = sys.modules.get("eventlet.patcher")
+    return eventlet is not None and bool(eventlet.is_monkey_patched("thread"))
+
+
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop that calls connections itself; asyncio's own where the system has no epoll.
 
     asyncio's default loop on Windows has no `add_reader`.
     """
     # Asked at each call: gevent takes epoll away, also after this module was imported.
-    gevent = sys.modules.get("gevent.monkey")
-    if gevent is not None and gevent.is_module_patched("threading"):
+    if threads_are_greenlets():
         return GreenletEventLoop()
     is_linux = hasattr(select, "epoll") and hasattr(os, "eventfd") and not PORTABLE
     return ConnectionEventLoop() if is_linux else PortableEventLoop()
