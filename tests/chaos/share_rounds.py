@@ -316,14 +316,14 @@ def _check_letters(
         origins.add(place)
         count = int(headers[f"{_ORIGIN}delivery.count"] or b"")
         facts = f"seed {seed}: {place}: {headers}, {letter.value!r}, {outcomes[place]}"
-        assert headers[f"{_ORIGIN}topic"] == TOPIC.encode(), facts
-        assert headers[f"{_ORIGIN}group"] == GROUP.encode(), facts
-        assert letter.value == b"%d" % load.acknowledged[place], facts
+        assert TOPIC.encode() == headers[f"{_ORIGIN}topic"], facts
+        assert GROUP.encode() == headers[f"{_ORIGIN}group"], facts
+        assert b"%d" % load.acknowledged[place] == letter.value, facts
         assert 1 <= count <= DELIVERIES_MAX, facts
         if headers[f"{_ORIGIN}message"] == REJECTED:
             assert REJECT in outcomes[place], facts
         else:
-            assert count == DELIVERIES_MAX, facts
+            assert DELIVERIES_MAX == count, facts
     rejected = {place for place, found in outcomes.items() if REJECT in found and ACCEPT not in found}
     missing = sorted(rejected - origins)
     assert not missing, (
