@@ -191,7 +191,7 @@ def test_a_released_record_stays_away_as_long_as_its_consumer_says(
             came |= dict.fromkeys(rows.column("value").to_pylist(), time.monotonic() - began)
             assert {2} == set(rows.column("delivery_count").to_pylist())
             consumer.acknowledge(rows)
-    assert [b"03", b"01", b"02", b"00"] == list(came)
+    assert {b"00", b"01", b"02", b"03"} == came.keys()
     assert [True] * 3 == [came[b"01"] >= 0.69, came[b"02"] >= 0.69, came[b"00"] >= 1.49]
     done(consumer.commit())
 
