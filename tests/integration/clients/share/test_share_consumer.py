@@ -176,7 +176,7 @@ def test_released_records_come_again_and_rejected_ones_do_not(
 def test_a_released_record_stays_away_as_long_as_its_consumer_says(
     topic: str, explicit: Callable[..., ShareConsumer[Any, Any]]
 ) -> None:
-    """One and several records, and rows: in a group whose settings have no back-off."""
+    """One record and several, in a group whose settings have no back-off."""
     consumer = explicit(topic)
     records = poll(consumer)
     began = time.monotonic()
