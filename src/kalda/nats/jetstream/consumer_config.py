@@ -28,6 +28,12 @@ ACK_PENDING_MAX: Final = 20_000
 INACTIVE_NS: Final = 5 * 1_000_000_000
 FILTERS_MAX: Final = 64
 BACKOFF_MAX: Final = 100
+USUAL_BYTES: Final = 5 * 1024
+"""The memory of a consumer without long texts."""
+
+_MEMORY_PER_FILTER_BYTE: Final = 32
+"""A filter is kept as its tokens and as a regular expression as well."""
+
 _SIZE: Final = 1_500
 _HEARTBEAT_MIN_NS: Final = 100 * 1_000_000
 _NAME_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "_-=+@#!%:,~")
@@ -93,8 +99,17 @@ class ConsumerConfig:
     @property
     def size(self) -> int:
         """About the bytes of the configuration in a response."""
-        texts = (self.description, self.deliver_subject, *self.filters)
-        return _SIZE + sum(map(len, texts)) + fields.metadata_size(self.metadata)
+        return _SIZE + self._texts_size + sum(map(len, self.filters))
+
+    @property
+    def _texts_size(self) -> int:
+        return len(self.description) + len(self.deliver_subject) + fields.metadata_size(self.metadata)
+
+    @property
+    def weight(self) -> int:
+        """The memory of the consumer, in units of that of a usual one."""
+        filters = sum(map(len, self.filters)) * _MEMORY_PER_FILTER_BYTE
+        return 1 + (self._texts_size + filters) // USUAL_BYTES
 
     @property
     def filters(self) -> Sequence[str]:

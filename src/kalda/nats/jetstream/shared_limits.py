@@ -95,7 +95,7 @@ class SharedLimits:
     """What one broker has at most."""
 
     consumers: SharedLimit = field(default_factory=_consumers)
-    """Consumers of all streams, some 5 KiB each; the users are streams."""
+    """Consumers of all streams, some 5 KiB each, by their weight; the users are streams."""
 
     requests: ClientShares = field(default_factory=_requests)
     """The memory of waiting pull requests, in bytes: some 150,000 requests, a third of them of one client."""

@@ -12,6 +12,7 @@ from kalda.nats.jetstream import fields
 from kalda.nats.jetstream.api_errors import JetStreamError, invalid_json, invalid_stream
 from kalda.nats.jetstream.fields import Json
 from kalda.nats.jetstream.patterns import Pattern, is_pattern
+from kalda.nats.subjects import TOKENS_MAX
 
 NAME_CHARACTERS_MAX: Final = 200
 """Of a stream, whose topic has the name; nats-server allows 255."""
@@ -273,6 +274,9 @@ def _check_subjects(subjects: Iterable[str]) -> None:
     for each in found:
         if not is_pattern(each):
             raise invalid_stream("invalid subject")
+        if each.count(".") >= TOKENS_MAX:
+            # All brokers have a node in memory for each token.
+            raise invalid_stream(f"subject has too many tokens, maximum allowed is {TOKENS_MAX}")
         pattern = Pattern(each.encode())
         if any(pattern.overlaps(other) for other in api):
             raise invalid_stream("subjects overlap with jetstream api")

@@ -232,3 +232,27 @@ def test_metadata_is_kept_and_may_change() -> None:
     with pytest.raises(JetStreamError, match="stream metadata exceeds maximum size of 131072 bytes"):
         StreamConfig.parse({"name": "S", "metadata": {"a": "x" * 131_072}})
     assert 5 == one.size - StreamConfig.parse({"name": "S"}).size
+
+
+def test_subjects_of_a_stream_have_as_many_tokens_as_those_of_a_subscription() -> None:
+    """64 subjects of 2,000 tokens each took 50 MB of each broker."""
+    longest = ".".join("a" * 31) + ".>"
+    assert (longest,) == StreamConfig.parse({"name": "S", "subjects": [longest]}).subjects
+    with pytest.raises(JetStreamError, match="too many tokens, maximum allowed is 32"):
+        StreamConfig.parse({"name": "S", "subjects": [".".join("a" * 32) + ".>"]})
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({"description": "x" * 4096}, 1),
+        ({"metadata": {"a": "x" * 51_200}}, 11),
+        ({"filter_subject": "a.b"}, 1),
+        (
+            {"filter_subjects": [f"a.{each}{'x' * 4000}" for each in range(10, 64)]},
+            1 + 54 * 4004 * 32 // 5120,
+        ),
+    ],
+)
+def test_consumers_with_long_texts_count_for_several(sent: dict[str, object], expected: int) -> None:
+    assert expected == ConsumerConfig.parse(sent, STREAM).weight

@@ -87,7 +87,7 @@ class Consumers:
         """Note that a consumer has ended."""
         del self._all[consumer]
         self._pushing.pop(consumer, None)
-        self._parts.limits.consumers.give_back(1)
+        self._parts.limits.consumers.give_back(consumer.config.weight)
 
     def make_room(self) -> None:
         """Remove the pull requests of clients that are gone: there are too many of all consumers."""
@@ -156,7 +156,7 @@ class Consumers:
             raise unavailable()
         count, limit = len(stream.consumers), stream.config.max_consumers
         if count >= (min(limit, CONSUMERS_MAX) if limit > 0 else CONSUMERS_MAX) or not (
-            self._parts.limits.consumers.has_room(count)
+            self._has_room(stream, config.weight)
         ):
             raise JetStreamError(400, 10026, "maximum consumers limit reached")
         name = name or self._new_name(stream)
@@ -172,6 +172,10 @@ class Consumers:
         if stream.is_closed:
             raise unavailable()
         return self._begin(stream, name, config, state, created_ns, epoch)
+
+    def _has_room(self, stream: LedStream, weight: int) -> bool:
+        own = sum(each.config.weight for each in stream.consumers.values())
+        return self._parts.limits.consumers.has_room(own, weight)
 
     def _first_max(self, stream: LedStream, config: ConsumerConfig) -> int:
         if config.durable_name:
@@ -260,7 +264,7 @@ class Consumers:
         consumer = LedConsumer(stream, name, config, state, created_ns, epoch, self)
         stream.consumers[name] = consumer
         self._all[consumer] = None
-        self._parts.limits.consumers.take(1)
+        self._parts.limits.consumers.take(config.weight)
         if config.is_push:
             self._pushing[consumer] = None
         consumer.open()
@@ -294,11 +298,17 @@ class Consumers:
         config.check_update(old)
         if config.is_push and config.deliver_subject != old.deliver_subject and consumer.is_bound:
             raise JetStreamError(400, 10013, "consumer name already in use")
+        more = config.weight - old.weight
+        if more > 0 and not self._has_room(stream, more):
+            raise no_resources()
         if consumer.is_durable:
             stored = replace(stream.stored.consumers[consumer.name], config=config.as_json())
             consumers = {**stream.stored.consumers, consumer.name: stored}
             await self.write(stream, replace(stream.stored, consumers=consumers))
-        consumer.configure(config)
+        # It may have ended meanwhile.
+        if stream.consumers.get(consumer.name) is consumer:
+            self._parts.limits.consumers.take(more)
+            consumer.configure(config)
         return consumer
 
     # Removing.
