@@ -9,7 +9,6 @@ interpreter from exiting.
 
 import asyncio
 import atexit
-import contextlib
 import os
 import threading
 import warnings
@@ -351,9 +350,10 @@ def _at_exit() -> None:
     deadline = monotonic() + _EXIT_FLUSH_S
     for producer in list(_open):
         if not producer._is_closed and producer._core.accumulator.has_incomplete:
-            with contextlib.suppress(ClientError):
+            try:
                 producer.flush(max(deadline - monotonic(), 0.0))
-            _warn_of_unsent(producer._core)
+            except ClientError:
+                _warn_of_unsent(producer._core)
 
 
 def _look_again(sender: Sender, loop: asyncio.AbstractEventLoop) -> None:

@@ -48,6 +48,39 @@ def test_a_program_that_forgets_to_close_sends_its_records_and_exits(
         assert [b"sent at the end"] == [record.value for record in consumer.poll(20)]
 
 
+def test_records_that_come_while_the_last_ones_are_sent_are_not_lost_yet(
+    bootstrap: str, topic_name: TopicName
+) -> None:
+    """A handler of the root logger gets what the producer's own thread logs, and is closed later."""
+    topic = topic_name("exit")
+    done = run(
+        """
+        import atexit, sys
+        atexit.register(lambda: producer.close(20))
+        from kalda import Producer
+        producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=20_000)
+        producer.send(sys.argv[2], b"first")
+        flush = producer.flush
+
+        def flush_and_send(timeout_s):
+            flush(timeout_s)
+            producer.send(sys.argv[2], b"later")
+
+        producer.flush = flush_and_send
+        """,
+        bootstrap,
+        topic,
+    )
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        found: list[bytes | None] = []
+        while len(found) < 2:
+            found += [record.value for record in consumer.poll(20)]
+    assert [b"first", b"later"] == found
+
+
 def test_a_program_that_forgets_to_close_is_warned_of_what_was_not_sent(
     bootstrap: str, topic_name: TopicName
 ) -> None:
