@@ -135,7 +135,7 @@ class KaldaBroker(AsyncBroker):
                 number, record = await _next(arrived, taking)
                 intake.look()
                 if record.value is None:
-                    intake.settle(number, AcknowledgeType.REJECT)
+                    intake.settle(number, AcknowledgeType.REJECT, reason="no task: the record has no value")
                     continue
                 yield AckableMessage(data=record.value, ack=_accept(intake, number))
         finally:

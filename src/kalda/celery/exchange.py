@@ -92,7 +92,7 @@ class ShareQueue:
     def _on_record(self, number: int, record: ShareRecord[Any, Any]) -> None:
         message = message_of(record.value)
         if message is None:
-            self.intake.settle(number, AcknowledgeType.REJECT)
+            self.intake.settle(number, AcknowledgeType.REJECT, reason="no message of kombu")
             return
         properties = message["properties"]
         properties["delivery_info"]["redelivered"] = record.delivery_count > 1

@@ -24,7 +24,7 @@ from kalda.clients.errors import (
     IllegalStateError,
     RequestTimedOutError,
 )
-from kalda.clients.share.acknowledgements import AcknowledgeType
+from kalda.clients.share.acknowledgements import AcknowledgeType, reason_of
 from kalda.clients.share.task_topics import DELAYED, TaskTopics
 from kalda.common.overriding import override
 from kalda.runtime.system.loop_logger import loop_logger
@@ -244,8 +244,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             tag = arrived.message["properties"].get("delivery_tag", "")
             if arrived.source is not None:
                 self._unsettled[tag] = arrived.source, arrived.number
-            if not self.can_read(arrived.message):
-                self.settle(tag, AcknowledgeType.REJECT)
+            if not self.can_read(arrived.message, tag):
                 continue
             if no_ack:
                 self.settle(tag, AcknowledgeType.ACCEPT)
@@ -294,8 +293,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             if arrived.queue in self._no_ack:
                 self.settle(tag, AcknowledgeType.ACCEPT)
 
-    def can_read(self, message: dict[str, Any]) -> bool:
-        """Return whether kombu understands a message; another program may have written it.
+    def can_read(self, message: dict[str, Any], delivery_tag: str) -> bool:
+        """Return whether kombu understands a message, and reject it if not: another program may have sent it.
 
         Its exceptions would end a worker, and then the next one, to which the message is delivered.
         """
@@ -303,15 +302,16 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
             self.Message(message, channel=self)
         except Exception as error:
             logger.error("A message is rejected that kombu cannot read: %r", error)
+            self.settle(delivery_tag, AcknowledgeType.REJECT, reason_of(error))
             return False
         return True
 
-    def settle(self, delivery_tag: str, kind: AcknowledgeType) -> None:
+    def settle(self, delivery_tag: str, kind: AcknowledgeType, reason: str | None = None) -> None:
         """Acknowledge a message; from any thread."""
         found = self._unsettled.pop(delivery_tag, None)
         if found is not None:
             source, number = found
-            self._exchange.thread.call_soon(source.intake.settle, number, kind)
+            self._exchange.thread.call_soon(source.intake.settle, number, kind, None, reason)
 
     def release_all(self) -> None:
         """Have all messages under way delivered again."""
@@ -449,10 +449,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
                 self.exchange.thread.call_soon(intake.settle, arrived.number, AcknowledgeType.RELEASE)
             return
         channel.deliver(arrived)
-        if not channel.can_read(arrived.message):
-            channel.settle(arrived.message["properties"].get("delivery_tag", ""), AcknowledgeType.REJECT)
-            return
-        callback(arrived.message)
+        if channel.can_read(arrived.message, arrived.message["properties"].get("delivery_tag", "")):
+            callback(arrived.message)
 
 
 def delivery_time(message: Mapping[str, Any]) -> int | None:

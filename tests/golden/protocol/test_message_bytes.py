@@ -704,6 +704,9 @@ GOLDEN = (
                                 share_acknowledge.AcknowledgementBatch(
                                     first_offset=6, last_offset=6, acknowledge_types=[1]
                                 ),
+                                share_acknowledge.AcknowledgementBatch(
+                                    first_offset=7, last_offset=7, acknowledge_types=[3], reject_reason="bad"
+                                ),
                             ],
                         )
                     ],
@@ -715,10 +718,12 @@ GOLDEN = (
             "02 67 02 6d 00000001 00",
             "02",
             TOPIC_ID_HEX,
-            "02 00000003 03",
+            "02 00000003 04",
             "0000000000000004 0000000000000005 02 02",
             "01 904e 04 000002bc",  # tag 10,000: release_delay_ms, 4 bytes
-            "0000000000000006 0000000000000006 02 01 00",  # -1 is not sent
+            "0000000000000006 0000000000000006 02 01 00",  # -1 and no reason are not sent
+            "0000000000000007 0000000000000007 02 03",
+            "01 914e 04 04 626164",  # tag 10,001: reject_reason, 4 bytes, 3 of text
             "00 00 00",
         ),
     ),

@@ -14,7 +14,8 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.pidbox import Mailbox
 
 import kalda.celery  # noqa: F401 (names the transport)
-from kalda import Admin, ClientConfigError, Producer
+from kalda import Admin, ClientConfigError, NewTopic, Producer
+from kalda import Consumer as KaldaConsumer
 from kalda.celery.kombu_transport import delivery_time
 from tests.shared_broker import shared_broker
 
@@ -162,8 +163,12 @@ def test_a_purge_deletes_the_messages_with_a_time_too(connect: Callable[..., Any
 def test_a_record_that_is_no_message_is_rejected(
     connect: Callable[..., Any], queue: Any, bootstrap: str
 ) -> None:
-    """Any program can write to the topic."""
-    connection = connect()
+    """Any program can write to the topic. The dead letters say why."""
+    letters = f"dlq.{queue.name}"
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        enable = {"errors.deadletterqueue.group.enable": "true"}
+        admin.create_topics([NewTopic(letters, 1, 1, config=enable)])
+    connection = connect(group_config={"errors.deadletterqueue.topic.name": letters})
     queue(connection.default_channel).declare()
     with Producer(bootstrap_servers=bootstrap) as producer:
         for value in (b"junk", b"[]", b'{"properties": 5}', b'{"properties": {"delivery_info": {}}}', None):
@@ -172,6 +177,13 @@ def test_a_record_that_is_no_message_is_rejected(
     inbox = Inbox(connection, queue)
     assert "good" == inbox.wait(1)[0].decode()
     wait_size(queue, connection, 1)
+    reasons: list[bytes | None] = []
+    with KaldaConsumer(letters, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as reader:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while len(reasons) < 5:
+            assert time.monotonic() < deadline, reasons
+            reasons += [dict(each.headers)["__dlq.errors.message"] for each in reader.poll(1.0)]
+    assert [b"no message of kombu"] * 5 == reasons
 
 
 def test_topics_get_the_partitions_and_the_prefix_of_the_options(

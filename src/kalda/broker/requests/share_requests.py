@@ -89,6 +89,7 @@ def acknowledgements_of(topics: Iterable[Any], *, renews: bool) -> Acknowledgeme
                         batch.last_offset,
                         batch.acknowledge_types,
                         batch.release_delay_ms,
+                        batch.reject_reason,
                     )
                 )
     return found

@@ -8,7 +8,7 @@ its own letters.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -361,7 +361,7 @@ def find_batches(log: UnifiedLog, dead: Sequence[DeadRange]) -> list[tuple[Batch
     """
     found: list[tuple[BatchHeader, FileSlice]] = []
     size = 0
-    for first, last, _, _ in dead:
+    for first, last, _, _, _ in dead:
         offset = max(first, found[-1][0].next_offset) if found else first
         while offset <= last:
             records = log.read(offset, 1).records
@@ -421,23 +421,36 @@ def build_letters(
 ) -> tuple[bytearray, list[DeadRange]]:
     """Return a batch with letters for the first of the records at least, and which those are.
 
-    A record that makes its letter larger than `bytes_max` is not copied, and the letter says so.
+    A letter that is larger than `bytes_max` has the general reason in place of a member's, if that helps;
+    else its record is not copied, and the letter says so.
     """
     builder = RecordBatchBuilder()
     last_written = -1
     offsets = [(offset, each) for each in dead for offset in range(each.first, each.last + 1)]
     for offset, dead_range in offsets:
         record = records.get(offset)
-        context = _headers(origin, offset, dead_range)
-        key, value, headers = _content(record, context)
-        size = builder.size_of_next(key, value, now_ms, headers)
-        if builder.record_count and builder.size + size > bytes_max:
+        for key, value, headers in _contents(origin, offset, dead_range, record):
+            fits = builder.size + builder.size_of_next(key, value, now_ms, headers) <= bytes_max
+            if fits or builder.record_count:
+                # What does not fit behind other letters begins the next batch.
+                break
+        if builder.record_count and not fits:
             break
-        if record is not None and builder.size + size > bytes_max:
-            key, value, headers = _content(None, _headers(origin, offset, dead_range, _TOO_LARGE))
         builder.append_next(key, value, now_ms, headers)
         last_written = offset
     return builder.build(), upto(dead, last_written)
+
+
+def _contents(
+    origin: Origin, offset: int, dead: DeadRange, record: Record | None
+) -> Iterator[tuple[bytes | None, bytes | None, list[Header]]]:
+    """Yield what a letter may have: key, value and headers, the more welcome first."""
+    reasons = [dead, dead._replace(reason=b"")] if dead.reason else [dead]
+    for each in reasons:
+        yield _content(record, _headers(origin, offset, each))
+    if record is not None:
+        for each in reasons:
+            yield _content(None, _headers(origin, offset, each, _TOO_LARGE))
 
 
 def _content(record: Record | None, context: list[Header]) -> tuple[bytes | None, bytes | None, list[Header]]:
@@ -447,11 +460,12 @@ def _content(record: Record | None, context: list[Header]) -> tuple[bytes | None
 
 
 def _headers(origin: Origin, offset: int, dead: DeadRange, note: bytes = b"") -> list[Header]:
+    reason = dead.reason or (_REJECTED if dead.is_rejected else _EXCEEDED)
     return [
         ("__dlq.errors.topic", origin.topic.encode()),
         ("__dlq.errors.partition", b"%d" % origin.partition),
         ("__dlq.errors.offset", b"%d" % offset),
         ("__dlq.errors.group", origin.group_id.encode()),
         ("__dlq.errors.delivery.count", b"%d" % dead.deliveries),
-        ("__dlq.errors.message", (_REJECTED if dead.is_rejected else _EXCEEDED) + note),
+        ("__dlq.errors.message", reason + note),
     ]

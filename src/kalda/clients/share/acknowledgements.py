@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kalda.clients.errors import ClientError
 from kalda.common.public import public
 from kalda.common.types import UUID, TopicPartition
-from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY, REJECT_REASON_MAX
 
 GAP: Final = 0
 """An acquired offset without a record. The group gives it up; a user never sees it."""
@@ -35,6 +35,8 @@ class Decision(NamedTuple):
     kind: int
     delay_ms: int = GROUPS_DELAY
     """How long a released record is not delivered; `GROUPS_DELAY`: as the group's settings say."""
+    reason: str = ""
+    """Why a record is rejected; empty: the dead letter has a general reason."""
 
 
 ACCEPTED: Final = Decision(AcknowledgeType.ACCEPT)
@@ -48,6 +50,7 @@ class Range(NamedTuple):
     last: int
     kind: int
     delay_ms: int = GROUPS_DELAY
+    reason: str = ""
 
 
 class SharePartition(NamedTuple):
@@ -116,17 +119,34 @@ Acknowledgements = dict[SharePartition, PartitionAcknowledgements]
 def ranges_of(decisions: Mapping[int, Decision], others: Iterable[Range] = ()) -> list[Range]:
     """Return offsets with their decisions, and ranges, in order; neighbours of one decision are joined.
 
-    >>> ranges_of({5: ACCEPTED, 4: ACCEPTED}, [Range(6, 6, 1), Range(7, 7, 2, 500)])
-    [Range(first=4, last=6, kind=1, delay_ms=-1), Range(first=7, last=7, kind=2, delay_ms=500)]
+    >>> found = ranges_of({5: ACCEPTED, 4: ACCEPTED}, [Range(6, 6, 1), Range(7, 7, 2, 500)])
+    >>> [tuple(each) for each in found]
+    [(4, 6, 1, -1, ''), (7, 7, 2, 500, '')]
     """
     found: list[Range] = []
     for each in sorted((*_runs(decisions), *others)):
         before = found[-1] if found else None
-        if before is not None and before[1:] == (each.first - 1, each.kind, each.delay_ms):
-            found[-1] = Range(before.first, each.last, each.kind, each.delay_ms)
+        if before is not None and before[1:] == (each.first - 1, *each[2:]):
+            found[-1] = before._replace(last=each.last)
         else:
             found.append(each)
     return found
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the type and the message of an exception, as far as a reason may be long.
+
+    >>> reason_of(ValueError("too late"))
+    'ValueError: too late'
+    """
+    try:
+        message = str(error)
+    except Exception:
+        # It is the program's class, and its fault must not keep the record.
+        message = ""
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    cut = text[:REJECT_REASON_MAX].encode(errors="backslashreplace")[:REJECT_REASON_MAX]
+    return cut.decode(errors="ignore")
 
 
 def _runs(decisions: Mapping[int, Decision]) -> Iterator[Range]:

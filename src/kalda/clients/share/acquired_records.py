@@ -26,6 +26,7 @@ from kalda.clients.share.acknowledgements import (
     Range,
     SharePartition,
     ranges_of,
+    reason_of,
 )
 from kalda.clients.share.share_record import ShareRecord
 from kalda.records.batch import MAGIC, read_header
@@ -263,7 +264,8 @@ class AcquiredRecords:
         reader = self._reader
         assert reader is not None, "an error without a batch"
         if isinstance(error, FetchCorruptionError):
-            self._settle_below(self._batch_last + 1, AcknowledgeType.REJECT)
+            reason = reason_of(error.__cause__ or error)
+            self._settle_below(self._batch_last + 1, AcknowledgeType.REJECT, reason)
             self._close_batch()
             replace_remedy(error, _REJECTED)
             return True
@@ -290,13 +292,13 @@ class AcquiredRecords:
             ranges[0] = (first + 1, last, deliveries)
         return deliveries
 
-    def _settle_below(self, end: int | None, kind: int) -> None:
+    def _settle_below(self, end: int | None, kind: int, reason: str = "") -> None:
         """Acknowledge what is left below an offset, or all of it."""
         ranges = self._ranges
         while ranges and (end is None or ranges[0][0] < end):
             first, last, deliveries = ranges.popleft()
             if end is None or last < end:
-                self._settled.append(Range(first, last, kind))
+                self._settled.append(Range(first, last, kind, reason=reason))
             else:
-                self._settled.append(Range(first, end - 1, kind))
+                self._settled.append(Range(first, end - 1, kind, reason=reason))
                 ranges.appendleft((end, last, deliveries))

@@ -204,6 +204,7 @@ class AsyncShareConsumer(ShareConsumerBase[K, V], AsyncReader[ShareCore, ShareRe
         kind: AcknowledgeType = AcknowledgeType.ACCEPT,
         *,
         delay_s: float | None = None,
+        reason: str | None = None,
     ) -> None:
         """Acknowledge a record, several, or rows of `poll_arrow`; the next poll or commit sends it.
 
@@ -217,13 +218,15 @@ class AsyncShareConsumer(ShareConsumerBase[K, V], AsyncReader[ShareCore, ShareRe
             delay_s: How long a released record is not delivered again, in seconds, up to a week. It replaces
                 the back-off that the group's settings give. Brokers of Apache Kafka pass over it and deliver
                 the record at once.
+            reason: Why a record is rejected, for the header `__dlq.errors.message` of its dead letter: up to
+                1,000 bytes of UTF-8. Brokers of Apache Kafka pass over it.
 
         Raises:
             IllegalStateError: the mode is implicit, or this consumer does not hold the record (any more).
-            ValueError: it is no record, no `AcknowledgeType`, or a delay that is not allowed, or of a record
-                that is not released.
+            ValueError: it is no record, no `AcknowledgeType`, or a delay or a reason that is not allowed: one
+                that is too long, or of a record that is not released or rejected.
         """
-        self._open_core().acknowledge(record, kind, delay_s)
+        self._open_core().acknowledge(record, kind, delay_s, reason)
 
     async def commit(self, timeout_s: float | None = None) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements; return the outcome of each partition: None, or the error.

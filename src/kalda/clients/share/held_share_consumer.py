@@ -16,7 +16,7 @@ from kalda.clients.consumer.consumer_errors import (
     WakeupError,
 )
 from kalda.clients.errors import IllegalStateError
-from kalda.clients.share.acknowledgements import AcknowledgeType
+from kalda.clients.share.acknowledgements import AcknowledgeType, reason_of
 from kalda.clients.share.async_share_consumer import LOOK_SECONDS, AsyncShareConsumer
 from kalda.clients.share.share_record import ShareRecord
 from kalda.runtime.system.loop_logger import loop_logger
@@ -118,7 +118,8 @@ class ShareIntake:
                 continue
             except RecordDeserializationError as error:
                 logger.warning("A record is rejected: %s", error)
-                consumer.acknowledge(error, AcknowledgeType.REJECT)
+                cause = error.__cause__ or error
+                consumer.acknowledge(error, AcknowledgeType.REJECT, reason=reason_of(cause))
                 continue
             except FetchCorruptionError as error:
                 logger.error("Records are rejected: %s", error)
@@ -129,12 +130,14 @@ class ShareIntake:
                 self._held[number] = _Held(record, renew_at)
                 self._on_record(number, record)
 
-    def settle(self, number: int, kind: AcknowledgeType, delay_s: float | None = None) -> None:
+    def settle(
+        self, number: int, kind: AcknowledgeType, delay_s: float | None = None, reason: str | None = None
+    ) -> None:
         """Acknowledge a record for good, as `AsyncShareConsumer.acknowledge`; harmless twice."""
         held = self._held.pop(number, None)
         if held is None:
             return
-        self._acknowledge(held.record, kind, delay_s)
+        self._acknowledge(held.record, kind, delay_s, reason)
         self._changed.set()
         if not self._is_send_due:
             # Once for all records that are settled in this turn of the loop.
@@ -167,10 +170,14 @@ class ShareIntake:
                 self._acknowledge(held.record, AcknowledgeType.RENEW)
 
     def _acknowledge(
-        self, record: ShareRecord[Any, Any], kind: AcknowledgeType, delay_s: float | None = None
+        self,
+        record: ShareRecord[Any, Any],
+        kind: AcknowledgeType,
+        delay_s: float | None = None,
+        reason: str | None = None,
     ) -> None:
         try:
-            self._consumer.acknowledge(record, kind, delay_s=delay_s)
+            self._consumer.acknowledge(record, kind, delay_s=delay_s, reason=reason)
         except IllegalStateError as error:
             # Its lock had ended, and this consumer may have got it a second time; or the consumer is closed.
             logger.warning("%s", error)

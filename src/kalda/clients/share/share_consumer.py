@@ -213,10 +213,11 @@ class ShareConsumer(
         kind: AcknowledgeType = AcknowledgeType.ACCEPT,
         *,
         delay_s: float | None = None,
+        reason: str | None = None,
     ) -> None:
         """Acknowledge a record, several, or rows of `poll_arrow`; see `AsyncShareConsumer.acknowledge`."""
         with self._guard:
-            self._open_core().acknowledge(record, kind, delay_s)
+            self._open_core().acknowledge(record, kind, delay_s, reason)
 
     def commit(self, timeout_s: float | None = None) -> dict[TopicPartition, ClientError | None]:
         """Send all acknowledgements; see `AsyncShareConsumer.commit`."""

@@ -45,7 +45,7 @@ from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.errors import ErrorCode
 from kalda.common.extras import missing_package
 from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
-from kalda.protocol.messages.share_acknowledge import RELEASE_DELAY_MAX_MS
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY, REJECT_REASON_MAX, RELEASE_DELAY_MAX_MS
 from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.runtime import client_runtime
 
@@ -245,12 +245,13 @@ class ShareCore:
         records: Acknowledged | Iterable[Acknowledged] | Rows,
         kind: AcknowledgeType,
         delay_s: float | None = None,
+        reason: str | None = None,
     ) -> None:
         """Keep the user's acknowledgements for the next poll or commit.
 
         Raises:
             IllegalStateError: the mode is implicit, or a record is not held by this consumer.
-            ValueError: it is no record, no `AcknowledgeType`, or a delay that is not allowed.
+            ValueError: it is no record, no `AcknowledgeType`, or a delay or a reason that is not allowed.
         """
         if not self.config.is_explicit:
             raise IllegalStateError(
@@ -259,7 +260,11 @@ class ShareCore:
             )
         if not isinstance(kind, AcknowledgeType):
             raise ValueError(f"kind={kind!r} is {a_type(kind)}; it takes an AcknowledgeType")
-        decision = Decision(kind) if delay_s is None else Decision(kind, _delay_ms(kind, delay_s))
+        decision = Decision(
+            kind,
+            GROUPS_DELAY if delay_s is None else _delay_ms(kind, delay_s),
+            "" if reason is None else _checked_reason(kind, reason),
+        )
         if isinstance(records, ShareRecord | RecordDeserializationError):
             self._acknowledge(records, decision)
             return
@@ -581,3 +586,22 @@ def _delay_ms(kind: AcknowledgeType, delay_s: object) -> int:
     if not 0 <= delay_s <= DELAY_MAX_S:
         raise ValueError(f"delay_s={delay_s!r} is not allowed: it takes seconds, 0 to {DELAY_MAX_S} (a week)")
     return ceil(delay_s * 1000)
+
+
+def _checked_reason(kind: AcknowledgeType, reason: object) -> str:
+    if kind is not AcknowledgeType.REJECT:
+        raise ValueError(f"reason={reason!r} with {kind.name} is not allowed: only a rejected record has one")
+    if not isinstance(reason, str):
+        raise ValueError(f"reason={reason!r} is {a_type(reason)}; it takes a str")
+    if not reason:
+        raise ValueError("reason='' is not allowed: it takes a text; None leaves it to the broker")
+    try:
+        size = len(reason.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"reason={reason!r} is not allowed: UTF-8 does not have it: {error}") from None
+    if size > REJECT_REASON_MAX:
+        raise ValueError(
+            f"reason={reason[:50]!r}... is not allowed: it has {size} bytes of UTF-8, of at most "
+            f"{REJECT_REASON_MAX}"
+        )
+    return reason

@@ -138,6 +138,7 @@ def _batches(make: Callable[..., B], acknowledgements: PartitionAcknowledgements
             last_offset=each.last,
             acknowledge_types=[each.kind],
             release_delay_ms=each.delay_ms,
+            reject_reason=each.reason or None,
         )
         for each in ranges
     ]

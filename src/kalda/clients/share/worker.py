@@ -22,7 +22,7 @@ from kalda.clients.errors import ClientConfigError, IllegalStateError
 from kalda.clients.producer.async_producer import AsyncProducer
 from kalda.clients.producer.serializers import Serializer
 from kalda.clients.serde import V
-from kalda.clients.share.acknowledgements import AcknowledgeType
+from kalda.clients.share.acknowledgements import AcknowledgeType, reason_of
 from kalda.clients.share.held_share_consumer import HeldShareConsumer, ShareIntake
 from kalda.clients.share.share_core import DELAY_MAX_S, ShareTopics
 from kalda.clients.share.share_record import ShareRecord
@@ -36,8 +36,9 @@ T = TypeVar("T")
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _DOUBLINGS_MAX: Final = 32
 
-_Verdict = tuple[AcknowledgeType, float | None]
-"""What becomes of a record, and how long a released one waits; None: as the group's settings say."""
+_Verdict = tuple[AcknowledgeType, float | None, str | None]
+"""What becomes of a record, how long a released one waits (None: as the group's settings say), and why a
+rejected one is rejected."""
 
 
 @public
@@ -307,14 +308,14 @@ class _Work:
 
     async def _process(self, number: int, record: ShareRecord[Any, Any]) -> None:
         # What a worker that stops does not finish is delivered again at once: the record has not failed.
-        verdict: _Verdict = AcknowledgeType.RELEASE, 0.0
+        verdict: _Verdict = AcknowledgeType.RELEASE, 0.0, None
         try:
             result = await self._call(record)
             topic = self._settings.results_topic
             if self._producer is not None and topic is not None and result is not None:
                 sent = await self._producer.send(topic, result, key=record.key, headers=record.headers)
                 await sent
-            verdict = AcknowledgeType.ACCEPT, None
+            verdict = AcknowledgeType.ACCEPT, None, None
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -359,8 +360,8 @@ class _Work:
             exc_info=error,
         )
         if is_rejected:
-            return AcknowledgeType.REJECT, None
-        return AcknowledgeType.RELEASE, settings.wait_s(record.delivery_count)
+            return AcknowledgeType.REJECT, None, reason_of(error)
+        return AcknowledgeType.RELEASE, settings.wait_s(record.delivery_count), None
 
     async def _finish(self) -> None:
         """Wait for the records under way, and release those that take too long."""

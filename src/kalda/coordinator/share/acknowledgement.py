@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.share.delivery_state import AcknowledgeType
-from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY, RELEASE_DELAY_MAX_MS
+from kalda.protocol.messages.share_acknowledge import (
+    GROUPS_DELAY,
+    REJECT_REASON_MAX,
+    RELEASE_DELAY_MAX_MS,
+)
 
 
 class Acknowledgement(NamedTuple):
@@ -17,6 +21,8 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
     delay_ms: int = GROUPS_DELAY
     """How long the released records are not delivered; `GROUPS_DELAY`: as the group's settings say."""
+    reason: str | None = None
+    """Why the rejected records are rejected."""
 
 
 class Part(NamedTuple):
@@ -26,14 +32,16 @@ class Part(NamedTuple):
     last: int
     kind: AcknowledgeType
     delay_ms: int
+    reason: bytes
+    """Why the records are rejected, in UTF-8; empty if the member does not say, or does not reject them."""
 
 
 def parts_of(acknowledgements: Iterable[Acknowledgement], *, may_renew: bool) -> list[Part]:
     """Return the parts of acknowledgements that have one type each, in order.
 
     Raises:
-        ApiError: INVALID_REQUEST, a range is malformed, a type is unknown or not allowed, or a delay is not
-            one.
+        ApiError: INVALID_REQUEST, a range is malformed, a type is unknown or not allowed, or a delay or a
+            reason is not one.
     """
     parts: list[Part] = []
     position = -1
@@ -50,8 +58,10 @@ def parts_of(acknowledgements: Iterable[Acknowledgement], *, may_renew: bool) ->
                 f"The offsets {each.first} to {each.last} are released for {delay_ms} ms; "
                 f"0 to {RELEASE_DELAY_MAX_MS} are allowed.",
             )
+        reason = b"" if each.reason is None else _reason(each, each.reason)
         if len(each.types) == 1:
-            parts.append(Part(each.first, each.last, _kind(each.types[0], may_renew=may_renew), delay_ms))
+            kind = _kind(each.types[0], may_renew=may_renew)
+            parts.append(Part(each.first, each.last, kind, delay_ms, reason))
             continue
         if len(each.types) != count:
             raise ApiError(
@@ -59,11 +69,30 @@ def parts_of(acknowledgements: Iterable[Acknowledgement], *, may_renew: bool) ->
                 f"{len(each.types)} acknowledge types do not fit the offsets {each.first} to {each.last}.",
             )
         offset = each.first
-        for kind, alike in groupby(each.types):
+        for number, alike in groupby(each.types):
             last = offset + sum(1 for _ in alike) - 1
-            parts.append(Part(offset, last, _kind(kind, may_renew=may_renew), delay_ms))
+            kind = _kind(number, may_renew=may_renew)
+            of_part = reason if kind is AcknowledgeType.REJECT else b""
+            parts.append(Part(offset, last, kind, delay_ms, of_part))
             offset = last + 1
     return parts
+
+
+def _reason(acknowledgement: Acknowledgement, text: str) -> bytes:
+    reason = text.encode()
+    if not 0 < len(reason) <= REJECT_REASON_MAX:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"The reason for offset {acknowledgement.first} has {len(reason)} bytes; "
+            f"1 to {REJECT_REASON_MAX} are allowed.",
+        )
+    if AcknowledgeType.REJECT not in acknowledgement.types:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"The offsets {acknowledgement.first} to {acknowledgement.last} have a reason, and none of "
+            "them is rejected.",
+        )
+    return reason
 
 
 def _kind(value: int, *, may_renew: bool) -> AcknowledgeType:

@@ -28,6 +28,8 @@ class DeadRange(NamedTuple):
     deliveries: int
     is_rejected: bool
     """Whether a member rejected them; else they were delivered as often as the group allows."""
+    reason: bytes = b""
+    """Why, as the member said, in UTF-8; empty if it did not, or said it to another leader."""
 
 
 class InFlightRecords:
@@ -122,7 +124,7 @@ class InFlightRecords:
                 break
             if each.state is _ARCHIVING and each.transition is None:
                 last = min(each.last, each.first + count_max - 1)
-                found.append(DeadRange(each.first, last, each.count, each.is_rejected))
+                found.append(DeadRange(each.first, last, each.count, each.is_rejected, each.reason))
                 count_max -= last - each.first + 1
         return found
 

@@ -23,6 +23,7 @@ class RecordRange:
         "is_rejected",
         "last",
         "member",
+        "reason",
         "state",
         "transition",
     )
@@ -41,6 +42,8 @@ class RecordRange:
         """Whether an available record waits for one before it with the same key."""
         self.is_rejected = False
         """Whether a member rejected the records; for the reason in their dead letters."""
+        self.reason = b""
+        """Why, if the member has said so; kept until their dead letters are written."""
         self.transition: Transition | None = None
 
     @property
@@ -57,6 +60,7 @@ class RecordRange:
             and self.member == other.member
             and self.deadline_ms == other.deadline_ms
             and self.is_rejected == other.is_rejected
+            and self.reason == other.reason
             and self.is_known == other.is_known
             and self.is_blocked == other.is_blocked
         )
@@ -109,11 +113,8 @@ class RecordRanges(list[RecordRange]):
             return index
         right = RecordRange(offset, each.last, each.state, each.count)
         right.member, right.deadline_ms = each.member, each.deadline_ms
-        right.is_rejected, right.is_known, right.is_blocked = (
-            each.is_rejected,
-            each.is_known,
-            each.is_blocked,
-        )
+        right.is_rejected, right.reason = each.is_rejected, each.reason
+        right.is_known, right.is_blocked = each.is_known, each.is_blocked
         each.last = offset - 1
         if each.transition is not None:
             # Both halves become what the whole would have become.

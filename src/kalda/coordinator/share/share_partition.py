@@ -205,10 +205,10 @@ class SharePartition(InFlightRecords):
                 the member, or an acknowledgement of it is being stored.
         """
         wanted = parts_of(acknowledgements, may_renew=self.limits.may_renew)
-        for first, last, _, _ in wanted:
+        for first, last, _, _, _ in wanted:
             self._check_acquired(member_id, first, last)
         transition = Transition(now_ms)
-        for first, last, kind, delay_ms in wanted:
+        for first, last, kind, delay_ms, reason in wanted:
             if last < self.start_offset:
                 continue
             index = self._ranges.split(max(first, self.start_offset))
@@ -219,21 +219,34 @@ class SharePartition(InFlightRecords):
                 else:
                     is_rejected = kind is AcknowledgeType.REJECT
                     self._begin(
-                        transition, part, _STATE_AFTER[kind], is_rejected=is_rejected, delay_ms=delay_ms
+                        transition,
+                        part,
+                        _STATE_AFTER[kind],
+                        is_rejected=is_rejected,
+                        reason=reason,
+                        delay_ms=delay_ms,
                     )
         return self._begun(transition)
 
     def bury(self, dead: Iterable[DeadRange]) -> Transition | None:
         """Archive records whose dead letters are written, or are not wanted any more."""
         transition = Transition()
-        for first, last, _, _ in dead:
+        for first, last, _, _, _ in dead:
             if last < self.start_offset:
                 continue
             index = self._ranges.split(max(first, self.start_offset))
             self._ranges.split(last + 1)
             for each in self._ranges.until(index, last):
                 if each.state is _ARCHIVING and each.transition is None:
-                    self._begin(transition, each, _ARCHIVED, each.count, is_rejected=each.is_rejected)
+                    # What was said of them stays, should that not be stored.
+                    self._begin(
+                        transition,
+                        each,
+                        _ARCHIVED,
+                        each.count,
+                        is_rejected=each.is_rejected,
+                        reason=each.reason,
+                    )
         return self._begun(transition)
 
     def release(self, member_id: str) -> Transition | None:
@@ -308,7 +321,8 @@ class SharePartition(InFlightRecords):
             each.state, each.count = state, count
             each.transition = None
             each.member, each.deadline_ms = NO_MEMBER, 0
-            each.is_rejected = each.is_rejected and state is _ARCHIVING
+            if state is not _ARCHIVING:
+                each.is_rejected, each.reason = False, b""
             if state is _AVAILABLE and each.last >= self.start_offset:
                 self._available += each.size
                 if now_ms is None:
@@ -354,6 +368,7 @@ class SharePartition(InFlightRecords):
         count: int = -1,
         *,
         is_rejected: bool = False,
+        reason: bytes = b"",
         delay_ms: int = GROUPS_DELAY,
     ) -> None:
         if count < 0:
@@ -363,7 +378,7 @@ class SharePartition(InFlightRecords):
                 state, is_given_up = _ARCHIVED, True
             if is_given_up and self.limits.has_dead_letters:
                 state = _ARCHIVING
-        each.is_rejected = is_rejected
+        each.is_rejected, each.reason = is_rejected, reason
         each.transition = transition
         transition.changes.append(Change(each, state, count, delay_ms))
 

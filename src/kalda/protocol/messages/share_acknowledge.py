@@ -22,7 +22,8 @@ from kalda.protocol.schema import (
 )
 
 RELEASE_DELAY_TAG: Final = 10_000
-"""Kalda's own. Apache Kafka numbers tags from 0 on, and passes over those that it does not know."""
+REJECT_REASON_TAG: Final = 10_001
+"""Kalda's own, both. Apache Kafka numbers tags from 0 on, and passes over those that it does not know."""
 
 GROUPS_DELAY: Final = -1
 """The `release_delay_ms` of an acknowledgement that leaves the delay to the settings of the group."""
@@ -30,18 +31,23 @@ GROUPS_DELAY: Final = -1
 RELEASE_DELAY_MAX_MS: Final = 7 * 86_400_000
 """The longest `release_delay_ms`: a record that waits is in flight, and holds up the start offset."""
 
+REJECT_REASON_MAX: Final = 1000
+"""How many bytes of UTF-8 a `reject_reason` has at most: the leader keeps it until the dead letter is
+written."""
+
 
 class AcknowledgementBatch(Struct):
     """One acknowledged range of offsets; one type for all of them, or one for each.
 
     0 is a gap, 1 accept, 2 release, 3 reject and 4 renew (KIP-1222). `release_delay_ms` is how long those
-    that are released are not delivered.
+    that are released are not delivered, `reject_reason` why the others are rejected, for their dead letters.
     """
 
     first_offset: int = wire(INT64, "0+")
     last_offset: int = wire(INT64, "0+")
     acknowledge_types: list[int] = wire(array(INT8), "0+")
     release_delay_ms: int = wire(INT32, "0+", default=GROUPS_DELAY, tag=RELEASE_DELAY_TAG)
+    reject_reason: str | None = wire(STRING, "0+", nullable="0+", default=None, tag=REJECT_REASON_TAG)
 
 
 class AcknowledgePartition(Struct):

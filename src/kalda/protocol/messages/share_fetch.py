@@ -6,7 +6,7 @@ records (KIP-1206) and renewals (KIP-1222).
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import UUID
-from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY, RELEASE_DELAY_TAG
+from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY, REJECT_REASON_TAG, RELEASE_DELAY_TAG
 from kalda.protocol.schema import (
     BOOL,
     INT8,
@@ -27,14 +27,15 @@ from kalda.protocol.schema import (
 class AcknowledgementBatch(Struct):
     """One acknowledged range of offsets; one type for all of them, or one for each.
 
-    0 is a gap, 1 accept, 2 release, 3 reject and 4 renew (KIP-1222). `release_delay_ms` is as in
-    ShareAcknowledge.
+    0 is a gap, 1 accept, 2 release, 3 reject and 4 renew (KIP-1222). `release_delay_ms` and
+    `reject_reason` are as in ShareAcknowledge.
     """
 
     first_offset: int = wire(INT64, "0+")
     last_offset: int = wire(INT64, "0+")
     acknowledge_types: list[int] = wire(array(INT8), "0+")
     release_delay_ms: int = wire(INT32, "0+", default=GROUPS_DELAY, tag=RELEASE_DELAY_TAG)
+    reject_reason: str | None = wire(STRING, "0+", nullable="0+", default=None, tag=REJECT_REASON_TAG)
 
 
 class FetchPartition(Struct):

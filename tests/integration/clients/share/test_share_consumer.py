@@ -23,6 +23,7 @@ from kalda import (
     ClientConfigError,
     ClientError,
     ConfigResource,
+    Consumer,
     ErrorCode,
     FeatureUpdate,
     IllegalStateError,
@@ -217,6 +218,84 @@ def test_a_delay_that_cannot_be_is_refused(
     records = poll(consumer)
     with pytest.raises(ValueError, match=error):
         consumer.acknowledge(records, kind, delay_s=delay_s)
+    consumer.acknowledge(records)
+    done(consumer.commit())
+
+
+def test_the_reasons_of_rejections_are_in_the_dead_letters(
+    bootstrap: str, topic: str, group: str, explicit: Callable[..., ShareConsumer[Any, Any]]
+) -> None:
+    """One and several records, and rows; with the synchronous and the asynchronous consumer."""
+    letters = name("dlq.t")
+    enable = {"errors.deadletterqueue.group.enable": "true"}
+    to_letters = AlterConfigOp.set("errors.deadletterqueue.topic.name", letters)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(letters, 1, 1, config=enable)])
+        admin.incremental_alter_configs({ConfigResource.group(group): [to_letters]})
+    consumer = explicit(topic)
+    records = poll(consumer)
+    consumer.acknowledge(records[0], REJECT, reason="one")
+    consumer.acknowledge(records[1:3], REJECT, reason="some, é\n\x1b[2J")
+    consumer.acknowledge(records[3], REJECT)
+    consumer.acknowledge(records[4:], RELEASE)
+    done(consumer.commit())
+    rows = None
+    while rows is None:
+        rows = consumer.poll_arrow(1.0)
+    consumer.acknowledge(rows[:4], REJECT, reason="rows")
+    consumer.acknowledge(rows[4:], RELEASE)
+    done(consumer.commit())
+    consumer.close()
+
+    async def reject_the_rest() -> None:
+        async with AsyncShareConsumer(
+            topic, bootstrap_servers=bootstrap, group_id=group, share_acknowledgement_mode="explicit"
+        ) as other:
+            found: list[ShareRecord[Any, Any]] = []
+            while not found:
+                found = await other.poll(1.0)
+            other.acknowledge(found, REJECT, reason="r" * 1000)
+            done(await other.commit())
+
+    asyncio.run(asyncio.wait_for(reject_the_rest(), 60))
+    expected = [
+        "one",
+        *["some, é\n\x1b[2J"] * 2,
+        "Offset rejected by client.",
+        *["rows"] * 4,
+        *["r" * 1000] * 2,
+    ]
+    found: list[str] = []
+    with Consumer(letters, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as reader:
+        deadline = time.monotonic() + 60
+        while len(found) < len(expected):
+            assert time.monotonic() < deadline, found
+            said = [dict(each.headers)["__dlq.errors.message"] or b"" for each in reader.poll(1.0)]
+            found += [each.decode() for each in said]
+    assert expected == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "error"),
+    [
+        (REJECT, "", "reason='' is not allowed: it takes a text"),
+        (REJECT, "é" * 501, r"reason='é+'\.\.\. is not allowed: it has 1002 bytes of UTF-8, of at most 1000"),
+        (REJECT, "\udcff", r"reason='\\udcff' is not allowed: UTF-8 does not have it"),
+        (REJECT, b"bad", "reason=b'bad' is a bytes; it takes a str"),
+        (RELEASE, "bad", "reason='bad' with RELEASE is not allowed: only a rejected record has one"),
+    ],
+)
+def test_a_reason_that_cannot_be_is_refused(
+    topic: str,
+    explicit: Callable[..., ShareConsumer[Any, Any]],
+    kind: AcknowledgeType,
+    reason: Any,
+    error: str,
+) -> None:
+    consumer = explicit(topic)
+    records = poll(consumer)
+    with pytest.raises(ValueError, match=error):
+        consumer.acknowledge(records, kind, reason=reason)
     consumer.acknowledge(records)
     done(consumer.commit())
 

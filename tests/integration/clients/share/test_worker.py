@@ -142,7 +142,13 @@ def test_functions_and_coroutines_work_at_the_same_time_on_many_records(bootstra
 
 
 def test_a_record_that_fails_comes_again_and_is_rejected_at_last(bootstrap: str) -> None:
-    topic, group = make(bootstrap, "twice", "never", "bad", "x", "good")
+    """The exception is the reason in the dead letter."""
+    letters = f"dlq.t-{uuid.uuid4().hex[:8]}"
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        enable = {"errors.deadletterqueue.group.enable": "true"}
+        admin.create_topics([NewTopic(letters, 1, 1, config=enable)])
+    to_letters = {"errors.deadletterqueue.topic.name": letters}
+    topic, group = make(bootstrap, "twice", "never", "bad", "x", "good", **to_letters)
     deliveries: list[tuple[str, int]] = []
 
     @worker(topic, group, attempts=3, reject_on=(KeyError,), backoff_s=0, bootstrap_servers=bootstrap)
@@ -160,6 +166,13 @@ def test_a_record_that_fails_comes_again_and_is_rejected_at_last(bootstrap: str)
         wait(lambda: 0 == lag(bootstrap, group))
     expected = [("bad", 1), ("good", 1), ("never", 1), ("never", 2), ("never", 3)]
     assert [*expected, ("twice", 1), ("twice", 2), ("x", 1)] == sorted(deliveries)
+    reasons: set[bytes | None] = set()
+    with Consumer(letters, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as reader:
+        deadline = time.monotonic() + SECONDS
+        while len(reasons) < 2:
+            assert time.monotonic() < deadline, reasons
+            reasons |= {dict(each.headers)["__dlq.errors.message"] for each in reader.poll(1.0)}
+    assert {b"KeyError: 'bad'", b"ValueError: never"} == reasons
 
 
 def test_a_record_that_fails_waits_longer_each_time(bootstrap: str) -> None:

@@ -66,6 +66,27 @@ def test_a_letter_says_where_its_record_is_from_and_why_it_is_dead() -> None:
     ] == [found[1].headers[index] for index in (2, 4, 5)]
 
 
+def test_a_letter_has_the_reason_that_a_member_gave() -> None:
+    dead = [DeadRange(7, 8, 1, True, b"too late"), DeadRange(9, 9, 1, True)]
+    assert [b"too late", b"too late", b"Offset rejected by client."] == [
+        each.headers[-1][1] for each in letters(ORIGIN, dead, {}, 2000, NOW_MS)
+    ]
+
+
+def test_a_reason_never_makes_a_letter_too_large_for_the_topic() -> None:
+    """It would never be written otherwise, and hold up all letters after it."""
+    records = {0: record(0, b"v" * 2000)}
+    dead = [DeadRange(0, 1, 1, True, b"r" * 1000)]
+    (copied,) = letters(ORIGIN, dead, records, 2500, NOW_MS)
+    assert (b"v" * 2000, b"Offset rejected by client.") == (copied.value, copied.headers[-1][1])
+    found = letters(ORIGIN, dead[:1], records, 1700, NOW_MS)
+    assert b"r" * 1000 + b" The record is too large for a copy." == found[0].headers[-1][1]
+    batch, written = build_letters(ORIGIN, dead, records, 700, NOW_MS)
+    assert (True, [DeadRange(0, 0, 1, True, b"r" * 1000)]) == (len(batch) <= 700, written)
+    (found,) = iter_records(batch)
+    assert b"Offset rejected by client. The record is too large for a copy." == found.headers[-1][1]
+
+
 def record(offset: int, value: bytes) -> Record:
     builder = RecordBatchBuilder(base_offset=offset)
     builder.append(b"k", value, timestamp=1, headers=[("trace", b"1")])

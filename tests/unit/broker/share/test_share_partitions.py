@@ -629,6 +629,18 @@ def test_a_rejected_record_is_archived_after_its_dead_letter() -> None:
     assert ([], []) == (broker.letters.writes, broker.states.writes)
 
 
+def test_the_reason_of_a_request_is_that_of_the_dead_letter() -> None:
+    broker = rejecting()
+    batch = AcknowledgementBatch(
+        first_offset=0, last_offset=1, acknowledge_types=REJECT, reject_reason="too late"
+    )
+    partition = AcknowledgePartition(acknowledgement_batches=[batch])
+    topics = [AcknowledgeTopic(topic_id=TOPIC_ID, partitions=[partition])]
+    broker.partitions.acknowledge(KEY, "a", acknowledgements_of(topics, renews=False)[NAME])
+    broker.states.stored()
+    assert [DeadRange(0, 1, 1, True, b"too late")] == broker.letters.writes[0][0]
+
+
 def test_records_that_are_rejected_meanwhile_get_their_letters_afterwards() -> None:
     """One batch of letters of a share partition is under way at a time."""
     broker = rejecting(0, 2, 3)

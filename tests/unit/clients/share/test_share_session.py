@@ -75,6 +75,20 @@ def test_a_release_names_its_delay() -> None:
         ]
 
 
+def test_a_rejection_names_its_reason() -> None:
+    session = ShareSession("g", "m")
+    session.answered()
+    reject = AcknowledgeType.REJECT
+    rejected = PartitionAcknowledgements([Range(3, 5, reject, reason="too late"), Range(6, 6, reject)])
+    requests = (
+        session.fetch_request([ZERO], {ZERO: rejected}, LIMITS, 2),
+        session.acknowledge_request({ZERO: rejected}),
+    )
+    for request in requests:
+        (acknowledged,) = request.topics[0].partitions
+        assert ["too late", None] == [batch.reject_reason for batch in acknowledged.acknowledgement_batches]
+
+
 def test_a_new_session_names_everything_and_has_another_number() -> None:
     session = ShareSession("g", "m")
     session.fetch_request([ZERO], {}, LIMITS, 2)

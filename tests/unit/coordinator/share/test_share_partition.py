@@ -1,6 +1,7 @@
 """The rules of a share partition that the model of five records does not reach."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -130,10 +131,13 @@ def test_a_group_may_forbid_renewals() -> None:
         ("a", [(2, 2, [ACCEPT]), (1, 1, [ACCEPT])], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [RELEASE], -2)], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [RELEASE], 604_800_001)], ErrorCode.INVALID_REQUEST),
+        ("a", [(0, 1, [REJECT], GROUPS_DELAY, "")], ErrorCode.INVALID_REQUEST),
+        ("a", [(0, 1, [REJECT], GROUPS_DELAY, "é" * 501)], ErrorCode.INVALID_REQUEST),
+        ("a", [(0, 1, [RELEASE, ACCEPT], GROUPS_DELAY, "bad")], ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_wrong_acknowledgement_changes_nothing(
-    member_id: str, batches: list[tuple[int, int, list[int], int]], code: ErrorCode
+    member_id: str, batches: list[tuple[Any, ...]], code: ErrorCode
 ) -> None:
     found = partition()
     found.acquire("a", 0, [FetchedBatch(0, 4)], 0, records_max=10)
@@ -315,6 +319,65 @@ def test_a_rejected_record_waits_for_its_dead_letter() -> None:
     found.confirm(buried)
     found.check_invariants()
     assert (3, 0) == (found.start_offset, found.dead_count)
+
+
+def reject(found: SharePartition, first: int, last: int, reason: str | None) -> None:
+    transition = found.acknowledge("a", [Acknowledgement(first, last, [REJECT], GROUPS_DELAY, reason)], 0)
+    assert transition is not None
+    found.confirm(transition)
+    found.check_invariants()
+
+
+def test_a_rejection_keeps_its_reason_until_its_dead_letter_is_written() -> None:
+    """Neighbours with one reason are one range, whoever rejected them; the next leader knows no reason."""
+    found = partition(has_dead_letters=True)
+    found.acquire("a", 0, [FetchedBatch(0, 9)], 0, records_max=100)
+    for first, last, reason in ((0, 1, "é"), (4, 4, "worse"), (2, 3, "é"), (5, 5, None), (6, 6, None)):
+        reject(found, first, last, reason)
+    bad = DeadRange(0, 3, 1, True, "é".encode())
+    assert [bad, DeadRange(4, 4, 1, True, b"worse"), DeadRange(5, 6, 1, True)] == found.dead_ranges(10)
+    after = SharePartition(PartitionState(0, 0, ranges=found.state_ranges()), found.limits)
+    assert [True, b""] * 3 == [said for each in after.dead_ranges(10) for said in each[3:]]
+    buried = found.bury(found.dead_ranges(2))
+    assert buried is not None
+    found.take_back(buried)
+    assert bad == found.dead_ranges(10)[0]
+    found.move_start(1)
+    buried = found.bury(found.dead_ranges(10))
+    assert buried is not None
+    found.confirm(buried)
+    found.check_invariants()
+    assert (7, 0) == (found.start_offset, found.dead_count)
+
+
+def test_a_reason_is_of_those_records_of_an_acknowledgement_that_are_rejected() -> None:
+    found = partition(has_dead_letters=True)
+    found.acquire("a", 0, [FetchedBatch(0, 3)], 0, records_max=10)
+    kinds = Acknowledgement(0, 3, [RELEASE, REJECT, ACCEPT, REJECT], GROUPS_DELAY, "bad")
+    transition = found.acknowledge("a", [kinds], 0)
+    assert transition is not None
+    found.confirm(transition)
+    dead = [DeadRange(1, 1, 1, True, b"bad"), DeadRange(3, 3, 1, True, b"bad")]
+    assert (dead, 0) == (found.dead_ranges(10), found.next_fetch_offset())
+
+
+def test_without_dead_letters_no_reason_is_kept() -> None:
+    found = partition()
+    found.acquire("a", 0, [FetchedBatch(0, 9)], 0, records_max=10)
+    for offset in range(1, 9):
+        reject(found, offset, offset, f"bad {offset}")
+    states = [(each.first, each.last, each.state) for each in found.state_ranges()]
+    assert [(0, 0, 1), (1, 8, 4), (9, 9, 1)] == [(first, last, int(state)) for first, last, state in states]
+
+
+def test_a_rejection_that_could_not_be_stored_leaves_no_reason_behind() -> None:
+    found = partition(has_dead_letters=True, delivery_count_limit=1)
+    found.acquire("a", 0, [FetchedBatch(0, 0)], 0, records_max=10)
+    rejected = found.acknowledge("a", [Acknowledgement(0, 0, [REJECT], GROUPS_DELAY, "bad")], 0)
+    assert rejected is not None
+    found.take_back(rejected)
+    acknowledge(found, 0, 0, RELEASE)
+    assert [DeadRange(0, 0, 1, False)] == found.dead_ranges(10)
 
 
 def test_a_record_that_was_delivered_too_often_is_dead_for_that_reason() -> None:
