@@ -120,8 +120,8 @@ def ranges_of(decisions: Mapping[int, Decision], others: Iterable[Range] = ()) -
     """Return offsets with their decisions, and ranges, in order; neighbours of one decision are joined.
 
     >>> found = ranges_of({5: ACCEPTED, 4: ACCEPTED}, [Range(6, 6, 1), Range(7, 7, 2, 500)])
-    >>> [tuple(each) for each in found]
-    [(4, 6, 1, -1, ''), (7, 7, 2, 500, '')]
+    >>> [(each.first, each.last, int(each.kind)) for each in found]
+    [(4, 6, 1), (7, 7, 2)]
     """
     found: list[Range] = []
     for each in sorted((*_runs(decisions), *others)):
