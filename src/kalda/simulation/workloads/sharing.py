@@ -234,7 +234,7 @@ class Sharers:
         for acquired, acknowledgements in decided:
             number = acquired.source.partition.partition
             users = set(acknowledgements.offsets)
-            for first, last, kind, delay_ms in acknowledgements.ranges:
+            for first, last, kind, delay_ms, _ in acknowledgements.ranges:
                 for offset in range(first, last + 1):
                     self._deliveries.sent(
                         member,

@@ -79,12 +79,12 @@ def test_a_reason_never_makes_a_letter_too_large_for_the_topic() -> None:
     dead = [DeadRange(0, 1, 1, True, b"r" * 1000)]
     (copied,) = letters(ORIGIN, dead, records, 2500, NOW_MS)
     assert (b"v" * 2000, b"Offset rejected by client.") == (copied.value, copied.headers[-1][1])
-    found = letters(ORIGIN, dead[:1], records, 1700, NOW_MS)
-    assert b"r" * 1000 + b" The record is too large for a copy." == found[0].headers[-1][1]
+    (named,) = letters(ORIGIN, dead, records, 1700, NOW_MS)
+    assert b"r" * 1000 + b" The record is too large for a copy." == named.headers[-1][1]
     batch, written = build_letters(ORIGIN, dead, records, 700, NOW_MS)
     assert (True, [DeadRange(0, 0, 1, True, b"r" * 1000)]) == (len(batch) <= 700, written)
-    (found,) = iter_records(batch)
-    assert b"Offset rejected by client. The record is too large for a copy." == found.headers[-1][1]
+    (plain,) = iter_records(batch)
+    assert b"Offset rejected by client. The record is too large for a copy." == plain.headers[-1][1]
 
 
 def record(offset: int, value: bytes) -> Record:
