@@ -9,7 +9,8 @@ from kalda.coordinator.share.delivery_state import RecordState, StateRange
 from kalda.coordinator.share.share_records import Snapshot, Update, decode
 from kalda.simulation.checks.deliveries import Place
 
-_REJECTED: Final = b"Offset rejected by client."
+_REJECTED: Final = "Offset rejected by client."
+_EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
 
 class Letter(NamedTuple):
@@ -20,6 +21,8 @@ class Letter(NamedTuple):
     place: Place
     deliveries: int
     is_rejected: bool
+    reason: str
+    """Why, as the member said; empty if the letter has a general text."""
     key: bytes | None
     value: bytes | None
 
@@ -31,12 +34,14 @@ def read_letter(record: ConsumerRecord[Any, Any]) -> Letter:
     def text(name: str) -> str:
         return headers.get(f"__dlq.errors.{name}", b"").decode()
 
+    message = text("message")
     return Letter(
         text("topic"),
         text("group"),
         (int(text("partition") or -1), int(text("offset") or -1)),
         int(text("delivery.count") or -1),
-        headers.get("__dlq.errors.message") == _REJECTED,
+        message != _EXCEEDED,
+        "" if message in (_REJECTED, _EXCEEDED) else message,
         record.key,
         record.value,
     )

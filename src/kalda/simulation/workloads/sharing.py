@@ -184,7 +184,8 @@ class Sharers:
                 for record in records:
                     kind = _decision(random)
                     delay_s = random.choice(_DELAYS_S) if kind == AcknowledgeType.RELEASE else None
-                    consumer.acknowledge(record, kind, delay_s=delay_s)
+                    reason = _reason(record.offset) if kind == AcknowledgeType.REJECT else None
+                    consumer.acknowledge(record, kind, delay_s=delay_s, reason=reason)
                     if kind == AcknowledgeType.RENEW:
                         renewed.append(record)
                 if records and random.random() < 0.4:
@@ -345,6 +346,9 @@ class Sharers:
             is_right = record.rejections_sent > 0 if letter.is_rejected else letter.deliveries >= limit
             if not is_right or not 1 <= letter.deliveries <= limit:
                 violate("letters have a reason", f"{letter}; {record}")
+            # The next leader has none.
+            if letter.reason and letter.reason != _reason(letter.place[1]):
+                violate("letters have the reason of their rejection", f"{letter}")
 
     def _check_ends(
         self, jobs: dict[tuple[int, int], Any], reasons: Reasons, letters: Sequence[Letter]
@@ -367,6 +371,11 @@ class Sharers:
                     "every record is accepted or given up for a reason",
                     f"{job.value!r} at {place} is done, but nobody accepted or rejected it; {record}",
                 )
+
+
+def _reason(offset: int) -> str | None:
+    """Return why members reject a record: neighbours have the same reason, and some have none."""
+    return f"bad {offset // 4}" if offset % 8 < 6 else None
 
 
 def _decision(random: Random) -> AcknowledgeType:

@@ -69,8 +69,12 @@ def test_a_letter_names_its_origin_and_its_reason() -> None:
         "offset": b"17",
         "group": b"g",
         "delivery.count": b"3",
-        "message": b"Offset rejected by client.",
     }
-    letter = read_letter(record(b"k", b"v", tuple((f"__dlq.errors.{n}", v) for n, v in headers.items())))
-
-    assert Letter("jobs", "g", (2, 17), 3, True, b"k", b"v") == letter
+    for message, is_rejected, reason in (
+        ("Offset rejected by client.", True, ""),
+        ("Offset delivery count exceeded the threshold.", False, ""),
+        ("bad 4", True, "bad 4"),
+    ):
+        said = {**headers, "message": message.encode()}
+        letter = read_letter(record(b"k", b"v", tuple((f"__dlq.errors.{n}", v) for n, v in said.items())))
+        assert Letter("jobs", "g", (2, 17), 3, is_rejected, reason, b"k", b"v") == letter
