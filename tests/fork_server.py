@@ -45,6 +45,8 @@ PRELOADED: Final = (
 would not have."""
 SIZE_BYTES: Final = 4
 NUMBER_BYTES: Final = 8
+KEPT_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+"""What a process goes on ignoring when its program starts; `nohup` and a shell's ``&`` ignore them."""
 STREAMS: Final = 4
 """A request has four descriptors: stdin, stdout, stderr, and where the process id and the exit status go."""
 
@@ -140,6 +142,9 @@ def run(request: Any) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()
+    for number in KEPT_SIGNALS:
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else default)
     if "PYTHONFAULTHANDLER" in os.environ:
         faulthandler.enable()
     os.chdir(request["directory"])

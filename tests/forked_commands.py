@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, AnyStr, Final
 
-from tests.fork_server import NUMBER_BYTES, SIZE_BYTES
+from tests.fork_server import KEPT_SIGNALS, NUMBER_BYTES, SIZE_BYTES
 from tests.leftovers import SHARED_SOCKETS
 
 KALDA: Final = (sys.executable, "-m", "kalda")
@@ -98,6 +99,7 @@ class Popen(subprocess.Popen[AnyStr]):
             "environment": environment,
             "directory": os.path.abspath(os.fsdecode(options["cwd"] or ".")),
             "is_session": bool(options["start_new_session"]),
+            "ignored": [each for each in KEPT_SIGNALS if signal.getsignal(each) == signal.SIG_IGN],
         }
         given_streams = [options[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         streams = [number if given == -1 else given for number, given in enumerate(given_streams)]

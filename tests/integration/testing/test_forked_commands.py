@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests import forked_commands
+from tests.fork_server import KEPT_SIGNALS
 from tests.forked_commands import KALDA, SWITCH
 
 pytestmark = pytest.mark.skipif(os.environ.get(SWITCH) != "1", reason=f"{SWITCH}=1 turns the forks on")
@@ -76,6 +77,24 @@ def test_a_program_begins_and_ends_in_the_same_way(tmp_path: Path, way: str, end
     # The frames of a traceback differ.
     assert expected.stderr.splitlines()[::-1][:1] == done.stderr.splitlines()[::-1][:1]
     assert expected.stderr.splitlines()[0] == done.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_signals_that_the_parent_ignores_now_stay_ignored(tmp_path: Path, handler: signal.Handlers) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import signal; print([signal.getsignal(each) for each in {[*map(int, KEPT_SIGNALS)]}])"
+    )
+    options: dict[str, Any] = {"capture_output": True, "text": True}
+    before = [signal.signal(each, handler) for each in KEPT_SIGNALS]
+    try:
+        expected = subprocess.run([sys.executable, str(program)], check=True, **options)
+        done = forked_commands.run([sys.executable, str(program)], **options)
+    finally:
+        for number, each in zip(KEPT_SIGNALS, before, strict=True):
+            signal.signal(number, each)
+
+    assert expected.stdout == done.stdout
 
 
 def test_a_command_reads_what_is_written_and_ends_by_a_signal() -> None:
