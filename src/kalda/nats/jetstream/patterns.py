@@ -101,7 +101,7 @@ class PatternSet:
             if any(ANY_TOKENS in node for node in level):
                 return True
             if token == ANY_TOKENS:
-                return any(node.keys() != {_END} for node in level)
+                return any(node.keys() - {_END} for node in level)
             following: list[_Node] = []
             for node in level:
                 if token == ANY_TOKEN:

@@ -90,6 +90,11 @@ def test_a_set_of_patterns_overlaps_as_each_of_them() -> None:
         )
 
 
+@pytest.mark.parametrize("other", [b"a", b"*", b">", b"a.*", b"a.>"])
+def test_nothing_overlaps_with_no_patterns(other: bytes) -> None:
+    assert not PatternSet([]).overlaps(Pattern(other))
+
+
 def test_patterns_of_very_many_streams_are_compared_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 streams with 64 subjects each were compared with those of a new one in a turn of seconds."""
     groups = [(name, [Pattern(b"*.%d.%d" % (name, each)) for each in range(64)]) for name in range(100)]
