@@ -10,9 +10,10 @@ PROGRAMS = Path(__file__).parents[2] / "chaos"
 
 BY_HAND = {
     *("connector_reader", "copier", "kalda_copier", "spark_sink_driver", "table_driver"),
+    *("celery_tasks", "share_worker", "taskiq_tasks"),
     *("decoder_fuzz", "why_incidents"),
 }
-"""The programs that runs start, and two with options of their own."""
+"""The programs that runs start, and the last two with options of their own."""
 
 
 def test_every_program_of_the_package_is_a_run() -> None:

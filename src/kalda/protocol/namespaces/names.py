@@ -437,6 +437,7 @@ NO_NAMES: Final = frozenset(
         "plan",
         "protocols[].name",
         "reason",
+        "reject_reason",
         "salt",
         "salted_password",
         "token_id",
