@@ -40,6 +40,17 @@ class NoAnswerError(Exception):
     """The broker could not be reached, or did not answer in time; nothing is known."""
 
 
+class _ClosedWithoutUser(ssl.SSLSocket):
+    """Closes when nothing refers to it any more.
+
+    Where the peer has reset the connection already, `wrap_socket` raises and leaves its socket open, which
+    nobody else has got.
+    """
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Visit:
     """An open connection over TLS, logged in unless the broker refused that."""
 
@@ -55,6 +66,7 @@ class Visit:
         self._receiver: Final = FrameReceiver()
         self._versions: dict[int, int] = {}
         try:
+            tls.sslsocket_class = _ClosedWithoutUser
             plain = socket.create_connection((host, int(port)), VISIT_SECONDS, (source, 0))
             try:
                 self._socket: Final = tls.wrap_socket(plain, server_hostname=host)
