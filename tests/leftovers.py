@@ -8,6 +8,7 @@ Brokers that several tests share run in processes of their own, or each of these
 import contextlib
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Set
@@ -100,7 +101,19 @@ def sockets_left(before: Set[str]) -> list[str]:
     # A socket that the kernel does not list is neither connected nor bound. librdkafka keeps such a one
     # between two attempts to reach a broker that is gone, as long as anything refers to a test's client.
     known = {each.fd: each for each in psutil.Process().net_connections("all")}
-    return [describe(number, known[number]) for number in sorted(new) if number in known]
+    jvm = jvm_address()
+    left = [number for number in sorted(new) if number in known and known[number].raddr != jvm]
+    return [describe(number, known[number]) for number in left]
+
+
+def jvm_address() -> tuple[str, int] | None:
+    """Return where the JVM of this process's Spark listens, if it has one.
+
+    Objects of Spark that are collected during any later test open connections to it.
+    """
+    pyspark = sys.modules.get("pyspark")
+    gateway = None if pyspark is None else pyspark.SparkContext._gateway
+    return None if gateway is None else (gateway.gateway_parameters.address, gateway.gateway_parameters.port)
 
 
 def describe(number: int, connection: Any) -> str:
