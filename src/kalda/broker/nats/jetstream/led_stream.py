@@ -7,12 +7,11 @@ next message is added. Messages are delivered and acknowledged once they are bel
 import asyncio
 import contextlib
 import logging
-from array import array
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from kalda.broker.nats.jetstream.jetstream_parts import JetStreamParts
 from kalda.broker.nats.jetstream.stream_consumer import MOVED, StreamConsumer
@@ -34,6 +33,8 @@ from kalda.common.errors import ApiError
 from kalda.common.turns import Turns
 from kalda.nats.jetstream import fields
 from kalda.nats.jetstream.api_errors import JetStreamError, store_failed, unavailable
+from kalda.nats.jetstream.open_transactions import OpenTransactions
+from kalda.nats.jetstream.publish_queue import BATCH_BYTES_MAX, PublishQueue
 from kalda.nats.jetstream.publishing import (
     EXPECTED_SUBJECT_SEQUENCE,
     ROLLUP_ALL,
@@ -57,13 +58,6 @@ logger: Final = logging.getLogger(__name__)
 OPEN_SECONDS_MAX: Final = 4.0
 """How long a request waits for a stream that is being opened; clients give up after 5 s."""
 
-WAITING_MESSAGES_MAX: Final = 20_000
-WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Messages that wait to be added, and those that wait to be replicated."""
-
-BATCH_BYTES_MAX: Final = 256 * 1024
-"""Messages that come together become one batch of records up to this size."""
-
 ENTRIES_MAX: Final = 10_000
 """Records that are decoded at once."""
 
@@ -71,35 +65,7 @@ STEPS: Final = 2_000
 """Messages that are added, indexed, or removed in one turn, where no consumers look at them."""
 
 
-_MESSAGE_OVERHEAD: Final = 250
 _EXPECTED: Final = EXPECTED_SUBJECT_SEQUENCE.encode()
-
-
-class _Waiting(NamedTuple):
-    sequence: int
-    reply: bytes
-    size: int
-
-
-class _Ranges:
-    """Ranges of sequences, in order."""
-
-    def __init__(self) -> None:
-        self._ends: Final = array("q")
-
-    @property
-    def first(self) -> int:
-        return self._ends[0]
-
-    def add(self, first: int, last: int) -> None:
-        if self._ends and self._ends[-1] == first - 1:
-            self._ends[-1] = last
-        else:
-            self._ends.extend((first, last))
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        ends = self._ends
-        return ((ends[at], ends[at + 1]) for at in range(0, len(ends), 2))
 
 
 class LedStream:
@@ -125,17 +91,13 @@ class LedStream:
         self.is_closed = False
         self._reader = RecordReader(name, self.config.subjects)
         self._cache: Final = MessageCache(parts.limits.cached)
-        self._queue: Final[deque[Publish]] = deque()
-        self._queue_bytes = 0
-        self._unacknowledged: Final[deque[_Waiting]] = deque()
-        self._unacknowledged_bytes = 0
+        self._queue: Final = PublishQueue(parts.limits.queued)
         self._flushes_soon = False
         self._looks_soon = False
         self._is_reading = False
         self._purges: Final[deque[tuple[SubjectFilter, int]]] = deque()
         """Filters and sequences: messages before the sequence are to be removed."""
-        self._transactions: Final[dict[int, _Ranges]] = {}
-        """The sequences of open transactions, by producer id."""
+        self._transactions: Final = OpenTransactions()
         self._start = 0
         """The sequence before which messages are being removed, because the log has them no more."""
         self._keys: Final[Sequence[Hashable]] = (partition, partition.log_end_key)
@@ -171,10 +133,8 @@ class LedStream:
 
     @property
     def _first_open(self) -> int:
-        # Transactions are in the order of their first records.
-        for ranges in self._transactions.values():
-            return ranges.first
-        return self.index.next
+        first = self._transactions.first
+        return self.index.next if first is None else first
 
     async def open(self) -> None:
         """Read the log and begin to follow it.
@@ -211,12 +171,8 @@ class LedStream:
         self.parts.fetches.unwatch(self, self._keys)
         for consumer in list(self.consumers.values()):
             consumer.close(reason)
-        for waiting in (self._queue, self._unacknowledged):
-            for each in waiting:
-                self.parts.later.add(partial(self._answer_error, each.reply, unavailable()))
-            waiting.clear()
-        self.parts.limits.queued.give_back(self._queue_bytes + self._unacknowledged_bytes)
-        self._queue_bytes = self._unacknowledged_bytes = 0
+        for reply in self._queue.clear():
+            self.parts.later.add(partial(self._answer_error, reply, unavailable()))
         self.ids.close()
         self._cache.close()
         if not self._ready.done():
@@ -249,7 +205,7 @@ class LedStream:
                 if isinstance(each, Summary):
                     self._index_one(each, now_ms)
                 elif isinstance(each, OpenBatch):
-                    self._transactions.setdefault(each.producer_id, _Ranges()).add(each.first, each.last)
+                    self._transactions.add(each.producer_id, each.first, each.last)
                     self.index.skip_to(each.last + 1)
                 else:
                     await self._end_transaction(each)
@@ -259,11 +215,10 @@ class LedStream:
 
     async def _end_transaction(self, end: TransactionEnd) -> None:
         """Index the records of a transaction if it is committed; until then there are no such messages."""
-        ranges = self._transactions.get(end.producer_id)
-        if ranges is not None and end.is_committed:
-            for first, last in ranges:
+        if end.is_committed:
+            for first, last in self._transactions.ranges(end.producer_id):
                 await self._index_committed(end.producer_id, first, last)
-        self._transactions.pop(end.producer_id, None)
+        self._transactions.end(end.producer_id)
 
     async def _index_committed(self, producer_id: int, first: int, last: int) -> None:
         log = self.partition.log
@@ -382,19 +337,9 @@ class LedStream:
 
     def add(self, sent: Publish) -> None:
         """Add a message, in this turn of the loop or a later one; the reply subject gets the outcome."""
-        size = _memory(sent)
-        own = self._queue_bytes + self._unacknowledged_bytes
-        if (
-            len(self._queue) + len(self._unacknowledged) >= WAITING_MESSAGES_MAX
-            or own + size > WAITING_BYTES_MAX
-            or not self.parts.limits.queued.has_room(own, size)
-            or self.is_closed
-        ):
+        if self.is_closed or not self._queue.offer(sent):
             self._answer_error(sent.reply, unavailable())
             return
-        self._queue.append(sent)
-        self._queue_bytes += size
-        self.parts.limits.queued.take(size)
         self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -415,11 +360,11 @@ class LedStream:
             if self._is_behind():
                 self._catch_up()
                 return
-            if self._waits_for_last(self._queue[0]):
+            if self._waits_for_last(self._queue.first):
                 self._is_reading = True
-                self.parts.run("look for a last message", self._settle(self._queue[0].subject))
+                self.parts.run("look for a last message", self._settle(self._queue.first.subject))
                 return
-            self._add_together(self._take())
+            self._add_together(self._queue.take_batch(self._batch_max))
             if loop.time() >= deadline:
                 self._flush_soon()
                 return
@@ -443,25 +388,11 @@ class LedStream:
         """How many last messages of subjects the consumers have still to deliver."""
         return sum(each.first_count for each in self.consumers.values())
 
-    def _take(self) -> list[Publish]:
-        """Take messages that become one batch: one with headers comes alone, to be checked."""
-        config, count_max = self.config, self._messages_at_once
-        is_alone = config.discard == "new" or config.max_msg_size >= 0
-        taken: list[Publish] = []
-        size = 0
-        while self._queue:
-            sent = self._queue[0]
-            needed = _memory(sent)
-            if taken and (sent.headers or size + needed > BATCH_BYTES_MAX):
-                break
-            self._queue.popleft()
-            self._queue_bytes -= needed
-            self.parts.limits.queued.give_back(needed)
-            taken.append(sent)
-            size += needed
-            if is_alone or sent.headers or len(taken) >= count_max:
-                break
-        return taken
+    @property
+    def _batch_max(self) -> int:
+        """How many messages may become one batch: what bounds single messages is checked one by one."""
+        is_alone = self.config.discard == "new" or self.config.max_msg_size >= 0
+        return 1 if is_alone else self._messages_at_once
 
     def _add_together(self, taken: Sequence[Publish]) -> None:
         now_ms = self.parts.clock.time_ms()
@@ -515,19 +446,11 @@ class LedStream:
             else:
                 self._answer_error(sent.reply, unavailable())
             return
-        size = _MESSAGE_OVERHEAD + len(sent.reply)
-        self._unacknowledged.append(_Waiting(sequence, sent.reply, size))
-        self._unacknowledged_bytes += size
-        self.parts.limits.queued.take(size)
+        self._queue.wait_replicated(sequence, sent.reply)
 
     def _acknowledge(self) -> None:
         """Answer those whose messages are replicated."""
-        committed = self.partition.log.high_watermark
-        waiting = self._unacknowledged
-        while waiting and waiting[0].sequence <= committed:
-            sequence, reply, size = waiting.popleft()
-            self._unacknowledged_bytes -= size
-            self.parts.limits.queued.give_back(size)
+        for sequence, reply in self._queue.replicated(self.partition.log.high_watermark):
             self.parts.send(reply, f'{{"stream":"{self.name}", "seq":{sequence}}}'.encode())
 
     def _answer_error(self, reply: bytes, error: JetStreamError) -> None:
@@ -700,11 +623,6 @@ class LedStream:
 def _first_of(found: Iterator[T]) -> list[T]:
     """Return the next entries: a page of compressed batches may have very many."""
     return list(islice(found, ENTRIES_MAX))
-
-
-def _memory(sent: Publish) -> int:
-    """Return the bytes that a message takes while it waits."""
-    return len(sent.payload) + len(sent.headers) + len(sent.subject) + len(sent.reply) + _MESSAGE_OVERHEAD
 
 
 def _literal(subject: bytes) -> SubjectFilter:
