@@ -221,8 +221,9 @@ async def test_a_thousand_half_open_handshakes_take_little_and_give_it_back() ->
 
 async def test_a_client_that_trickles_bytes_has_limited_time() -> None:
     """One byte now and then keeps a connection from being idle."""
+    async with serving() as patient:
+        hello = (await recorded(patient))[0]
     async with serving(connections_max_idle_ms=300) as service:
-        hello = (await recorded(service))[0]
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
         with contextlib.suppress(ConnectionError):
             for byte in itertools.cycle(hello[:-1]):
@@ -237,9 +238,9 @@ async def test_a_client_that_trickles_bytes_has_limited_time() -> None:
 
 async def test_handshakes_end_long_before_idle_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """4,000 of them took 130 MB, for the ten minutes of `connections.max.idle.ms`."""
-    monkeypatch.setattr(net_server, "AUTHENTICATION_MS_MAX", 300)
     async with serving(connections_max_idle_ms=5_000) as service:
         hello = (await recorded(service))[0]
+        monkeypatch.setattr(net_server, "AUTHENTICATION_MS_MAX", 300)
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
         writer.write(hello)
         with contextlib.suppress(ConnectionError):
@@ -250,14 +251,15 @@ async def test_handshakes_end_long_before_idle_connections(monkeypatch: pytest.M
 
 
 async def test_a_client_that_has_authenticated_may_take_longer() -> None:
-    async with serving(connections_max_idle_ms=300) as service:
+    async with serving(connections_max_idle_ms=600_000) as service:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", service.port, ssl=client_context(), server_hostname="localhost"
         )
-        for _ in range(30):
+        for _ in range(2):
             writer.write(struct.pack(">i", 4) + b"ping")
             assert (await reader.readexactly(8)).endswith(b"ping")
-            await asyncio.sleep(0.02)
+            later = asyncio.get_running_loop().time() + 2 * net_server.AUTHENTICATION_MS_MAX / 1000
+            service.server.sweep(later)
         writer.close()
         assert not service.failures
 

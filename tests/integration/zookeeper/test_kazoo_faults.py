@@ -96,13 +96,13 @@ def test_acknowledged_writes_survive_kills_under_load(tmp_path: Path) -> None:
 
 def test_stopped_server_does_not_expire_those_who_waited(tmp_path: Path) -> None:
     """SIGSTOP for longer than the time-out: time in which nobody could be heard is not held against them."""
-    with running_server(tmp_path / "data") as server, client_of(server, timeout=2.0) as client:
+    with running_server(tmp_path / "data") as server, client_of(server, timeout=6.0) as client:
         client.create("/mine", ephemeral=True)
         session = client.client_id[0]
         states: list[str] = []
         client.add_listener(states.append)
         server.signal(signal.SIGSTOP)
-        time.sleep(2.5)
+        time.sleep(6.5)
         server.signal(signal.SIGCONT)
         wait_until(lambda: client.connected, "the client to be back")
         assert session == client.retry(client.exists, "/mine").ephemeralOwner
