@@ -52,12 +52,8 @@ def parts_of(acknowledgements: Iterable[Acknowledgement], *, may_renew: bool) ->
             )
         position = each.last
         count, delay_ms = each.last - each.first + 1, each.delay_ms
-        if not GROUPS_DELAY <= delay_ms <= RELEASE_DELAY_MAX_MS:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"The offsets {each.first} to {each.last} are released for {delay_ms} ms; "
-                f"0 to {RELEASE_DELAY_MAX_MS} are allowed.",
-            )
+        if delay_ms != GROUPS_DELAY:
+            _check_delay(each)
         reason = b"" if each.reason is None else _reason(each, each.reason)
         if len(each.types) == 1:
             kind = _kind(each.types[0], may_renew=may_renew)
@@ -86,13 +82,29 @@ def _reason(acknowledgement: Acknowledgement, text: str) -> bytes:
             f"The reason for offset {acknowledgement.first} has {len(reason)} bytes; "
             f"1 to {REJECT_REASON_MAX} are allowed.",
         )
-    if AcknowledgeType.REJECT not in acknowledgement.types:
+    _check_has(acknowledgement, AcknowledgeType.REJECT, "a reason", "rejected")
+    return reason
+
+
+def _check_delay(acknowledgement: Acknowledgement) -> None:
+    first, last, _, delay_ms, _ = acknowledgement
+    if not 0 <= delay_ms <= RELEASE_DELAY_MAX_MS:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"The offsets {acknowledgement.first} to {acknowledgement.last} have a reason, and none of "
-            "them is rejected.",
+            f"The offsets {first} to {last} are released for {delay_ms} ms; "
+            f"0 to {RELEASE_DELAY_MAX_MS} are allowed.",
         )
-    return reason
+    _check_has(acknowledgement, AcknowledgeType.RELEASE, "a delay", "released")
+
+
+def _check_has(acknowledgement: Acknowledgement, kind: AcknowledgeType, what: str, done: str) -> None:
+    """Refuse what an acknowledgement says of records of a kind if it has none of that kind."""
+    if kind not in acknowledgement.types:
+        first, last = acknowledgement.first, acknowledgement.last
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"The offsets {first} to {last} have {what}, and none of them is {done}.",
+        )
 
 
 def _kind(value: int, *, may_renew: bool) -> AcknowledgeType:

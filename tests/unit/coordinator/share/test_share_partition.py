@@ -131,6 +131,8 @@ def test_a_group_may_forbid_renewals() -> None:
         ("a", [(2, 2, [ACCEPT]), (1, 1, [ACCEPT])], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [RELEASE], -2)], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [RELEASE], 604_800_001)], ErrorCode.INVALID_REQUEST),
+        ("a", [(0, 1, [REJECT, ACCEPT], 700)], ErrorCode.INVALID_REQUEST),
+        ("a", [(0, 1, [ACCEPT], 0)], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [REJECT], GROUPS_DELAY, "")], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [REJECT], GROUPS_DELAY, "é" * 501)], ErrorCode.INVALID_REQUEST),
         ("a", [(0, 1, [RELEASE, ACCEPT], GROUPS_DELAY, "bad")], ErrorCode.INVALID_REQUEST),

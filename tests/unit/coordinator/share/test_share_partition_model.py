@@ -151,7 +151,10 @@ class Pair:
         self, kinds: dict[int, AcknowledgeType], delays_ms: Sequence[int] = (GROUPS_DELAY,)
     ) -> None:
         """Acknowledge some records, of which each released one has a delay, in turn."""
-        delays = {number: delays_ms[number % len(delays_ms)] for number in kinds}
+        delays = {
+            number: delays_ms[number % len(delays_ms)] if kind is AcknowledgeType.RELEASE else GROUPS_DELAY
+            for number, kind in kinds.items()
+        }
         batches = [
             Acknowledgement(number, number, [kind], delays[number]) for number, kind in sorted(kinds.items())
         ]
