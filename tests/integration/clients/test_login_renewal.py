@@ -39,6 +39,10 @@ class SessionBroker(FakeBroker):
         self._is_logging_in = False
         self._ends_at = 0.0
 
+    def end_session(self) -> None:
+        """End the session now."""
+        self._ends_at = asyncio.get_running_loop().time() - 1
+
     def _answer(self, request: Message) -> Reply:
         now = asyncio.get_running_loop().time()
         if isinstance(request, SaslHandshakeRequest):
@@ -89,11 +93,12 @@ async def test_a_busy_connection_logs_in_again_and_no_request_fails() -> None:
 
 async def test_an_idle_connection_logs_in_again_when_it_is_used() -> None:
     """Even behind the end of its session, when a broker takes nothing but another login."""
-    async with SessionBroker(0.05) as broker, client_of(broker, **LOGIN) as client:
+    async with SessionBroker(0.05, grace_seconds=60) as broker, client_of(broker, **LOGIN) as client:
         await client.refresh_metadata(timeout_ms=60_000)
         before = broker.logins
         await asyncio.sleep(0.06)
         assert not client.is_ready(0)
+        broker.end_session()
         await client.send(0, ALL, MetadataResponse)
         assert broker.logins > before
         assert ([], 1) == (broker.misplaced, broker.connections)

@@ -32,6 +32,7 @@ from kalda.protocol.messages.find_coordinator import (
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kalda.protocol.schema import Message
 from tests.integration.net_client.fake_broker import CLOSE, NEVER, FakeBroker, Reply, cluster_of, metadata_of
+from tests.virtual_time import run_virtual
 
 ALL = MetadataRequest(topics=None)
 FAST = {"retry_backoff_ms": 20, "retry_backoff_max_ms": 100, "reconnect_backoff_ms": 10}
@@ -147,18 +148,15 @@ async def test_a_value_that_the_protocol_cannot_carry_is_an_error_of_the_client(
 
 
 async def test_a_paused_broker_does_not_hold_up_requests_that_any_broker_can_answer() -> None:
-    """Java's client waits `request.timeout.ms`, 30 s, for it."""
-    async with cluster(3) as members, client_of(members[0]) as client:
+    """Java's client waits `request.timeout.ms`, here an hour, for it."""
+    async with cluster(3) as members, client_of(members[0], request_timeout_ms=3_600_000) as client:
         await client.refresh_metadata(timeout_ms=60_000)
         for paused in members[:2]:
             paused.handler = lambda _: NEVER
-        began = seconds()
-        for _ in range(4):
-            await client.send_to_any(ALL, MetadataResponse)
-        assert seconds() - began < 4 * 2 * network_client.HEDGE_SECONDS
-        began = seconds()
-        await client.send(2, ALL, MetadataResponse)
-        assert seconds() - began < 0.5
+        async with asyncio.timeout(60):
+            for _ in range(4):
+                await client.send_to_any(ALL, MetadataResponse)
+            await client.send(2, ALL, MetadataResponse)
 
 
 async def test_a_bootstrap_server_that_accepts_and_never_answers_is_overtaken() -> None:
@@ -166,10 +164,8 @@ async def test_a_bootstrap_server_that_accepts_and_never_answers_is_overtaken() 
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         async with cluster(1) as members:
             for _ in range(4):
-                async with client_of(address, members[0]) as client:
-                    began = seconds()
+                async with client_of(address, members[0], request_timeout_ms=3_600_000) as client:
                     await client.refresh_metadata(timeout_ms=60_000)
-                    assert seconds() - began < 2
 
 
 async def test_a_request_in_flight_fails_when_its_broker_dies() -> None:
@@ -187,11 +183,11 @@ async def test_a_request_in_flight_fails_when_its_broker_dies() -> None:
 
 
 async def test_a_request_that_times_out_closes_the_connection() -> None:
-    async with cluster(1) as members, client_of(members[0], request_timeout_ms=200) as client:
+    async with cluster(1) as members, client_of(members[0]) as client:
         await client.refresh_metadata(timeout_ms=60_000)
         members[0].handler = lambda _: NEVER
         with pytest.raises(RequestTimedOutError, match=r"did not answer Metadata within 0\.2 s"):
-            await client.send(0, ALL, MetadataResponse)
+            await client.send(0, ALL, MetadataResponse, timeout_ms=200)
         members[0].handler = metadata_of(members)
         await client.send(0, ALL, MetadataResponse)
         assert 2 == members[0].connections
@@ -204,7 +200,7 @@ async def test_a_broker_that_moved_is_followed() -> None:
         async with FakeBroker(metadata_of(members)) as moved:
             old, members[1] = members[1], moved
             await old.stop()
-            await client.retry("metadata", lambda: client.send(1, ALL, MetadataResponse), timeout_ms=5000)
+            await client.retry("metadata", lambda: client.send(1, ALL, MetadataResponse), timeout_ms=60_000)
             assert 1 == moved.connections
 
 
@@ -216,7 +212,7 @@ async def test_a_cluster_that_moved_away_is_found_by_its_bootstrap_servers() -> 
             await client.refresh_metadata(timeout_ms=60_000)
             now = new
             await old[0].stop()
-            await client.retry("m", lambda: client.send(0, ALL, MetadataResponse), timeout_ms=5000)
+            await client.retry("m", lambda: client.send(0, ALL, MetadataResponse), timeout_ms=60_000)
             assert (new[0].host, new[0].port) == (
                 client.metadata.snapshot.brokers[0].host,
                 client.metadata.snapshot.brokers[0].port,
@@ -253,15 +249,17 @@ async def test_brokers_that_are_gone_are_tried_with_back_off_and_found_again(
             for member in members:
                 await member.stop()
             attempts = 0
+            began = seconds()
             sends = [
                 asyncio.create_task(
-                    client.retry("s", lambda: client.send(1, ALL, MetadataResponse), timeout_ms=9000)
+                    client.retry("s", lambda: client.send(1, ALL, MetadataResponse), timeout_ms=60_000)
                 )
                 for _ in range(20)
             ]
             await asyncio.sleep(3)
+            await wait_until(lambda: attempts >= 10)
             # Three addresses, each tried after 50, 100, 200, 400, 400, … ms; callers share the attempts.
-            assert 10 <= attempts <= 45
+            assert attempts <= 3 * (5 + (seconds() - began) / 0.3)
             for member in members:
                 await member.start()
             await asyncio.gather(*sends)
@@ -277,7 +275,7 @@ async def test_a_lost_broker_is_logged_once_and_its_return_too(caplog: pytest.Lo
                 with pytest.raises(BrokerConnectionError):
                     await client.send(0, ALL, MetadataResponse)
             await members[0].start()
-            await client.retry("m", lambda: client.send(0, ALL, MetadataResponse), timeout_ms=5000)
+            await client.retry("m", lambda: client.send(0, ALL, MetadataResponse), timeout_ms=60_000)
     messages = [each.message for each in caplog.records]
     # Twice at most: the broker is also a bootstrap server, with a connection of its own.
     assert 1 <= len([each for each in messages if each.startswith("No connection to broker")]) <= 2
@@ -413,26 +411,31 @@ async def test_an_api_that_the_broker_lacks_is_an_error_with_the_versions() -> N
             await client.send(0, FetchRequest(), FetchResponse)
 
 
-async def test_retries_end_with_the_time_and_name_the_last_failure() -> None:
-    async with client_of("127.0.0.1:1") as client:
-        failures = 0
+def test_retries_end_with_the_time_and_name_the_last_failure() -> None:
+    async def main() -> None:
+        async with client_of("127.0.0.1:1") as client:
+            failures = 0
 
-        async def fail() -> None:
-            nonlocal failures
-            failures += 1
-            raise BrokerResponseError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t-0")
+            async def fail() -> None:
+                nonlocal failures
+                failures += 1
+                raise BrokerResponseError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t-0")
 
-        began = seconds()
-        with pytest.raises(RequestTimedOutError, match=r"work: gave up after 300 ms; last: t-0: NOT_LEADER"):
-            await client.retry("work", fail, timeout_ms=300)
-        assert seconds() - began < 1
-        assert 3 <= failures <= 8
+            began = seconds()
+            with pytest.raises(
+                RequestTimedOutError, match=r"work: gave up after 300 ms; last: t-0: NOT_LEADER"
+            ):
+                await client.retry("work", fail, timeout_ms=300)
+            assert seconds() - began <= 0.3
+            assert 3 <= failures <= 8
 
-        async def hang() -> None:
-            await client.refresh_metadata(timeout_ms=60_000)
+            async def hang() -> None:
+                await client.refresh_metadata(timeout_ms=60_000)
 
-        with pytest.raises(RequestTimedOutError, match=r"work: gave up after 300 ms; last: .*refused"):
-            await client.retry("work", hang, timeout_ms=300)
+            with pytest.raises(RequestTimedOutError, match=r"work: gave up after 300 ms; last: .*refused"):
+                await client.retry("work", hang, timeout_ms=300)
+
+    run_virtual(main())
 
 
 async def test_a_failure_for_good_is_not_retried() -> None:
@@ -444,7 +447,7 @@ async def test_a_failure_for_good_is_not_retried() -> None:
             raise BrokerResponseError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
 
         with pytest.raises(BrokerResponseError):
-            await client.retry("work", fail, timeout_ms=5000)
+            await client.retry("work", fail, timeout_ms=60_000)
         assert 1 == len(failures)
 
 

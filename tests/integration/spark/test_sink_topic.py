@@ -48,8 +48,9 @@ def test_a_topic_that_exists_is_accepted(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topics([NewTopic("there")])
 
-    source(bootstrap, topic="there").writer(VALUE, overwrite=False)
-    source(bootstrap, topic="there").streamWriter(VALUE, overwrite=False)
+    patient = {"kafka.max.block.ms": "60000"}
+    source(bootstrap, topic="there", **patient).writer(VALUE, overwrite=False)
+    source(bootstrap, topic="there", **patient).streamWriter(VALUE, overwrite=False)
 
 
 def test_a_topic_that_brokers_create_is_accepted() -> None:

@@ -60,7 +60,9 @@ async def test_memory_that_is_not_freed_is_an_error(
     async with AsyncProducer(
         bootstrap_servers=bootstrap, buffer_memory=2_000, batch_size=2_000, max_block_ms=100
     ) as producer:
-        await producer.partitions_for(topic)
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._core, "max_block_s", 60.0)
+            await producer.partitions_for(topic)
         monkeypatch.setattr(producer._core.client, "is_ready", lambda node: False)
         first = await producer.send(topic, b"x" * 1_500)
         with pytest.raises(BufferExhaustedError, match=r"`buffer\.memory`=2000"):

@@ -147,14 +147,17 @@ def test_a_batch_that_the_topic_refuses_is_split(
     assert "refused a batch of" in caplog.text
 
 
-def test_a_full_buffer_blocks_and_then_fails() -> None:
+def test_a_full_buffer_blocks_and_then_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         Cluster(brokers=1) as cluster,
         Producer(
             bootstrap_servers=cluster.bootstrap, buffer_memory=100_000, max_block_ms=300, linger_ms=0
         ) as producer,
     ):
-        producer.send("t", b"v").result(60)
+        with monkeypatch.context() as patch:
+            # The first record waits for metadata, too.
+            patch.setattr(producer._core, "max_block_s", 60.0)
+            producer.send("t", b"v").result(60)
         cluster.pause(0)
         begun = time.monotonic()
         with pytest.raises(BufferExhaustedError, match=r"`max\.block\.ms`=300"):
@@ -183,7 +186,7 @@ def test_a_full_buffer_lets_all_threads_through_in_the_end(bootstrap: str, topic
 
 
 def test_a_topic_that_cannot_be_is_an_error(bootstrap: str) -> None:
-    with Producer(bootstrap_servers=bootstrap, max_block_ms=2_000) as producer:
+    with Producer(bootstrap_servers=bootstrap, max_block_ms=60_000) as producer:
         with pytest.raises(ClientError, match="INVALID_TOPIC_EXCEPTION"):
             producer.send("no/such/name", b"v")
         with pytest.raises(ValueError, match="partition=-1 is negative"):
@@ -193,11 +196,13 @@ def test_a_topic_that_cannot_be_is_an_error(bootstrap: str) -> None:
 
 
 def test_a_partition_that_does_not_exist_is_named_with_the_count(
-    bootstrap: str, topic_name: TopicName
+    bootstrap: str, topic_name: TopicName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = topic_name("partitions")
     with Producer(bootstrap_servers=bootstrap, max_block_ms=300) as producer:
-        producer.send(topic, b"v").result(60)
+        with monkeypatch.context() as patch:
+            patch.setattr(producer._core, "max_block_s", 60.0)
+            producer.send(topic, b"v").result(60)
         with pytest.raises(
             UnknownTopicOrPartitionError, match=rf"partition 7 of topic {topic}: .*has 1 partition"
         ):
