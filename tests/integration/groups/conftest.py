@@ -13,7 +13,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "200",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.session.timeout.ms": "5000",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
     "offsets.topic.num.partitions": "12",
