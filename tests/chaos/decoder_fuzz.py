@@ -306,6 +306,8 @@ def named(kind: pa.DataType) -> Any:
         return {field.name: named(field.type) for field in kind}
     if pa.types.is_list(kind):
         return [named(kind.value_type)]
+    if pa.types.is_union(kind):
+        return tuple(named(field.type) for field in kind)
     return str(kind)
 
 

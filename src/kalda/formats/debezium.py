@@ -19,7 +19,7 @@ from kalda.formats.ddl import parse_schema
 from kalda.formats.decoded import MALFORMED, MISMATCH, BadValueError, Decoded, merged, nullable
 from kalda.formats.framing import columns_of_good, decode_framed, framed_columns, slices_of
 from kalda.formats.json_format import INFERRED_BYTES, JsonDecoder, infer_all, inferred_type
-from kalda.formats.merging import converted, merged_all, struct_array
+from kalda.formats.merging import converted, merged_all, struct_array, without_unions
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
 from kalda.formats.spec import FormatError, FormatSpec
 from kalda.formats.unavailable import DEFAULT, Placeholder
@@ -115,7 +115,7 @@ class DebeziumDecoder:
     def _decode_id(self, schema_id: int, framed: pa.BinaryArray) -> Decoded:
         assert isinstance(self._inner, RegistryAvroDecoder)
         decoded = self._inner.decode_id(schema_id, framed)
-        row = _row_type(decoded.columns.type)
+        row = without_unions(_row_type(decoded.columns.type))
         for name in _names(row):
             if name in self._metadata_names():
                 raise FormatError(f"the row of schema {schema_id} has a field {name!r}; {_ADVICE}")
@@ -260,7 +260,7 @@ class _Events:
             return None
         if len(found) == 1:
             return found[0]
-        kind = merged_all(column.type for column in found)
+        kind = without_unions(merged_all(column.type for column in found))
         bare, payload = (converted(column, kind) for column in found)
         return pc.if_else(pc.is_valid(payload), payload, bare)
 

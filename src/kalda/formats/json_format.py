@@ -66,6 +66,10 @@ _WORDS: Final = re.compile(rb"[:\[,]\s*(?:-?Inf(?!inity)|-NaN)")
 """Words that Arrow's reader takes for numbers and JSON's usual extension does not."""
 
 
+_NEGATIVE_ZERO: Final = re.compile(rb"-0\s*[,\]}]")
+"""The whole number -0, which is 0; Arrow's reader makes -0.0 of it in a floating-point column."""
+
+
 class JsonDecoder:
     """Decodes one JSON object per value, by a declared schema or by the columns that the values have.
 
@@ -84,6 +88,7 @@ class JsonDecoder:
         self._type: pa.DataType | None = None
         self._item_leaves = 0
         self._has_decimals = False
+        self._has_floats = False
         if spec.schema is not None:
             declared = parse_schema(spec.schema)
             _check_types(pa.struct(list(declared)), "")
@@ -156,6 +161,7 @@ class JsonDecoder:
         self._type = nullable(pa.struct(list(schema)))
         self._item_leaves = item_leaves(self._type)
         self._has_decimals = _has(self._type, pa.types.is_decimal)
+        self._has_floats = _has(self._type, pa.types.is_floating)
         if not _has(self._type, pa.types.is_map):
             self._read_schema = pa.schema([self._read_field(f) for f in schema])
 
@@ -191,6 +197,8 @@ class JsonDecoder:
         if joined is None or (self._is_inferred and _has_wide_value(joined, values)):
             return None
         if self._has_decimals and _EXPONENTS.search(joined):
+            return None
+        if self._has_floats and _NEGATIVE_ZERO.search(joined):
             return None
         try:
             rows = _read(joined, self._read_schema, "ignore")

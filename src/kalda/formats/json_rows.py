@@ -23,7 +23,7 @@ from kalda.common.json_text import float_word, strict_json
 from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.decimals import decimal_of
 from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, TOO_LARGE, BadValueError
-from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count
+from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count, merged
 from kalda.formats.moments import base64_bytes, date_days, timestamp_micros
 
 Convert = Callable[[object, str], object]
@@ -260,7 +260,9 @@ def _double(value: object, path: str) -> object:
 def _float(value: object, path: str) -> object:
     number = _double(value, path)
     assert isinstance(number, float), f"{path} is {number!r}"
-    if math.isfinite(number) and math.isinf(np.float64(number).astype(np.float32)):
+    with np.errstate(over="ignore"):
+        is_large = math.isfinite(number) and math.isinf(np.float64(number).astype(np.float32))
+    if is_large:
         raise mismatch(path, "a number that fits float", value)
     return number
 
@@ -334,8 +336,8 @@ def _check_numbers(value: object, path: str) -> None:
 def infer(values: list[object]) -> pa.DataType:
     """Return the type of parsed values; null, alone or inside, where no value shows one.
 
-    Kinds that differ become ``string``, as in Spark: a whole number and a number with a fraction are a
-    double, a whole number beyond 64 bits too. Texts stay texts, whatever they look like. Types of several
+    A whole number and a number with a fraction are a double, as in Spark, and a whole number beyond 64 bits
+    too. Texts stay texts, whatever they look like. Other kinds that differ are a union. Types of several
     calls are merged with `kalda.formats.merging.merged`.
     """
     return _infer(values, 0)
@@ -343,11 +345,17 @@ def infer(values: list[object]) -> pa.DataType:
 
 def _infer(values: list[object], depth: int) -> pa.DataType:
     kinds = {_kind(value) for value in values if value is not None}
-    if not kinds:
-        return pa.null()
     if depth > DEPTH_MAX:
-        return pa.string()
-    if kinds == {"object"}:
+        return pa.string() if kinds else pa.null()
+    found = pa.null()
+    for kind in sorted(kinds):
+        found = merged(found, _type_of(kind, values, depth), depth)
+    return found
+
+
+def _type_of(kind: str, values: list[object], depth: int) -> pa.DataType:
+    """Return the type of those values that are of a kind."""
+    if kind == "object":
         children: dict[str, list[object]] = {}
         for value in values:
             if isinstance(value, dict):
@@ -355,16 +363,15 @@ def _infer(values: list[object], depth: int) -> pa.DataType:
                     children.setdefault(key, []).append(child)
         if depth and len(children) > FIELDS_MAX:
             return pa.string()
-        return pa.struct([(key, _infer(found, depth + 1)) for key, found in children.items()])
-    if kinds == {"array"}:
+        return pa.struct([(key, _infer(each, depth + 1)) for key, each in children.items()])
+    if kind == "array":
         return pa.list_(
             _infer([item for value in values if isinstance(value, list) for item in value], depth + 1)
         )
-    if len(kinds) == 1:
-        return {"bool": pa.bool_(), "int": pa.int64(), "double": pa.float64(), "string": pa.string()}[
-            kinds.pop()
-        ]
-    return pa.float64() if kinds == {"int", "double"} else pa.string()
+    return _PLAIN[kind]
+
+
+_PLAIN: Final = {"bool": pa.bool_(), "int": pa.int64(), "double": pa.float64(), "string": pa.string()}
 
 
 def _kind(value: object) -> str:

@@ -2,11 +2,12 @@
 
 `merged` is commutative in the type and associative, and every pair of types has a result, so the columns of a
 batch do not depend on where it is cut, and no value is bad because of another one. A type that nothing is
-known of yet is null, alone or inside a struct, a list or a map; `settled` removes these in the end.
+known of yet is null, alone or inside a struct, a list or a map; `settled` removes these in the end. Types
+that have nothing in common stay side by side in a union: a column that earlier batches know is extended by
+those that fit it. Where none is known, `settled` makes the column a text.
 
-`converted` gives rows of any type the merged one. Numbers widen as Spark's do: a whole number beside one with
-a fraction is a double, and so are decimals that 38 digits do not hold. Where types have nothing in common,
-the column is text.
+`converted` gives rows of any type the settled one. Numbers widen as Spark's do: a whole number beside one
+with a fraction is a double, and so are decimals that 38 digits do not hold.
 """
 
 import base64
@@ -36,10 +37,10 @@ class ColumnsChangedError(Exception):
 
 
 def merged(one: pa.DataType, other: pa.DataType, depth: int = 0) -> pa.DataType:
-    """Return the narrowest type for values of both types; text when they have nothing in common.
+    """Return the narrowest type for values of both types; a union when they have nothing in common.
 
-    ``merged(int32, int64)`` is int64, ``merged(int64, double)`` is double, ``merged(int64, string)`` is
-    string. Structs get the fields of both, the first one's first.
+    ``merged(int32, int64)`` is int64, ``merged(int64, double)`` is double, ``merged(int64, string)`` is the
+    union of both. Structs get the fields of both, the first one's first.
     """
     types = pa.types
     if one == other or types.is_null(other):
@@ -48,6 +49,8 @@ def merged(one: pa.DataType, other: pa.DataType, depth: int = 0) -> pa.DataType:
         return other
     if depth > DEPTH_MAX:
         return pa.string()
+    if types.is_union(one) or types.is_union(other):
+        return _united([*_kinds(one), *_kinds(other)], depth)
     if types.is_struct(one) and types.is_struct(other):
         fields = {field.name: field.type for field in one}
         for field in other:
@@ -58,7 +61,34 @@ def merged(one: pa.DataType, other: pa.DataType, depth: int = 0) -> pa.DataType:
         return pa.list_(merged(one.value_type, other.value_type, depth + 1))
     if types.is_map(one) and types.is_map(other) and one.key_type == other.key_type:
         return pa.map_(one.key_type, merged(one.item_type, other.item_type, depth + 1))
-    return _plain(one, other)
+    widened = _plain(one, other)
+    return _union([one, other]) if widened is None else widened
+
+
+def _united(kinds: Iterable[pa.DataType], depth: int) -> pa.DataType:
+    """Return the type of several, of which those that have something in common are merged."""
+    found: list[pa.DataType] = []
+    for kind in kinds:
+        for index, own in enumerate(found):
+            both = merged(own, kind, depth)
+            if not pa.types.is_union(both):
+                found[index] = both
+                break
+        else:
+            found.append(kind)
+    found = list(dict.fromkeys(found))  # structs with too many fields have become texts
+    return found[0] if len(found) == 1 else _union(found)
+
+
+def _union(kinds: Iterable[pa.DataType]) -> pa.DataType:
+    """Return the union of types that have nothing in common, in an order that depends on them alone."""
+    ordered = sorted(kinds, key=lambda kind: (kind.id, str(kind)))
+    return pa.dense_union([pa.field(str(index), kind) for index, kind in enumerate(ordered)])
+
+
+def _kinds(kind: pa.DataType) -> list[pa.DataType]:
+    """Return the types of a union; another type is the only one."""
+    return [field.type for field in kind] if pa.types.is_union(kind) else [kind]
 
 
 def struct_of(fields: Iterable[tuple[str, pa.DataType]], *, is_nested: bool) -> pa.DataType:
@@ -81,8 +111,12 @@ def extended(known: pa.DataType, shown: pa.DataType) -> pa.DataType:
     """Return the columns of earlier values with those that new ones show.
 
     A column keeps the type that it has got, unless that widens: a value of a type that has nothing in common
-    with it is bad by itself, and does not turn the column of all others into text.
+    with it is bad by itself. It neither turns the column of all others into text, nor hides what they show.
     """
+    if pa.types.is_union(shown) and not is_unknown(known):
+        for kind in _kinds(shown):
+            known = extended(known, kind)
+        return known
     if pa.types.is_struct(known) and pa.types.is_struct(shown):
         fields = {field.name: field.type for field in known}
         for field in shown:
@@ -92,12 +126,27 @@ def extended(known: pa.DataType, shown: pa.DataType) -> pa.DataType:
     if _is_list(known) and _is_list(shown):
         return pa.list_(extended(known.value_type, shown.value_type))
     widened = merged(known, shown)
-    return known if pa.types.is_string(widened) and not is_unknown(known) else widened
+    is_other = pa.types.is_union(widened) or pa.types.is_string(widened)
+    return known if is_other and not is_unknown(known) else widened
 
 
 def settled(kind: pa.DataType) -> pa.DataType:
-    """Return a struct without the fields whose type no value shows: null, or empty in every value."""
+    """Return a struct with text in place of unions, and without the fields whose type no value shows.
+
+    These are null, or empty in every value.
+    """
     return pa.struct([(field.name, _settled(field.type)) for field in kind if not is_unknown(field.type)])
+
+
+def without_unions(kind: pa.DataType) -> pa.DataType:
+    """Return a type with text in place of unions, which rows can be `converted` to."""
+    if pa.types.is_union(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, without_unions(field.type)) for field in kind])
+    if _is_list(kind):
+        return pa.list_(without_unions(kind.value_type))
+    return pa.map_(kind.key_type, without_unions(kind.item_type)) if pa.types.is_map(kind) else kind
 
 
 def is_unknown(kind: pa.DataType) -> bool:
@@ -111,7 +160,7 @@ def is_unknown(kind: pa.DataType) -> bool:
 
 def leaf_count(kind: pa.DataType) -> int:
     """Return how many plain columns a type has, at least 1."""
-    if not pa.types.is_nested(kind):
+    if not pa.types.is_nested(kind) or pa.types.is_union(kind):
         return 1
     return max(1, sum(leaf_count(kind.field(index).type) for index in range(kind.num_fields)))
 
@@ -181,8 +230,8 @@ def _converted_fields(array: pa.StructArray, kind: pa.DataType) -> list[pa.Array
     ]
 
 
-def _plain(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return the type of two that differ, of which at most one is nested."""
+def _plain(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the number type of two types that differ; None unless both are numbers."""
     types = pa.types
     if one in _INTEGERS and other in _INTEGERS:
         return max(one, other, key=_INTEGERS.index)
@@ -193,7 +242,7 @@ def _plain(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return pa.decimal128(digits, scale) if digits <= _DIGITS_MAX else pa.float64()
     if all(is_exact or types.is_floating(kind) for is_exact, kind in zip(exact, (one, other), strict=True)):
         return pa.float64()
-    return pa.string()
+    return None
 
 
 def _scale(kind: pa.DataType) -> int:
@@ -205,6 +254,8 @@ def _whole_digits(kind: pa.DataType) -> int:
 
 
 def _settled(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_union(kind):
+        return pa.string()
     if pa.types.is_struct(kind):
         return settled(kind)
     if _is_list(kind):

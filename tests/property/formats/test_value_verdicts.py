@@ -157,12 +157,66 @@ def test_a_column_keeps_its_type_when_a_stray_value_has_another() -> None:
     second = pa.array([b'{"id":2.5,"n":1}', b'{"id":"x"}'], pa.binary())
 
     columns = extended(decoder.columns(first), decoder.columns(second))
-    assert pa.struct([("id", pa.int64()), ("n", pa.int64())]) == columns
-    wider = extended(decoder.columns(first), decoder.columns(second[:1]))
-    decoded = decoder.with_columns(wider).decode(second)
+    assert pa.struct([("id", pa.float64()), ("n", pa.int64())]) == columns
+    assert columns == extended(decoder.columns(first), decoder.columns(second[:1]))
+    decoded = decoder.with_columns(columns).decode(second)
 
     assert [{"id": 2.5, "n": 1}, None] == decoded.columns.to_pylist()
     assert [(1, "TypeMismatch")] == [(each.row, each.error_class) for each in decoded.errors]
+
+
+@pytest.mark.parametrize("stray", [b"[1]", b'"text"', b"true", b"5", b'[{"q":"x"}]', b'[[],"x"]'])
+@pytest.mark.parametrize(
+    ("known", "good"),
+    [(b'{"q":1}', b'{"q":2,"p":{"r":1.5}}'), (b'[{"q":1}]', b'[{"p":"x","q":3}]'), (b"1", b"2.5")],
+)
+def test_a_stray_value_hides_no_field_of_the_others(known: bytes, good: bytes, stray: bytes) -> None:
+    """What values show beside a stray one, such as a new field of a structure, is a column all the same."""
+    decoder = open_decoder(FormatSpec("json"))
+    first, good, stray = (b'{"id":1,"d":%s}' % each for each in (known, good, stray))
+    batch = pa.array([good, stray], pa.binary())
+
+    shown = extended(decoder.columns(pa.array([first], pa.binary())), decoder.columns(batch))
+    decoded = decoder.with_columns(shown).decode(batch)
+
+    row = decoded.columns.to_pylist()[0]
+    assert 0 not in [each.row for each in decoded.errors]
+    expected = json.loads(good)
+    assert expected["id"] == row["id"]
+    assert without_nulls(expected["d"]) == without_nulls(row["d"])
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def test_a_stray_schema_hides_no_field_of_the_others() -> None:
+    """Avro: of three schemas one has another type for the field, one a new field in its structure."""
+
+    def nested(*names: str) -> Any:
+        fields = [{"name": name, "type": "long"} for name in names]
+        return {"type": "record", "name": "N", "fields": fields}
+
+    schemas = [
+        (record(("id", "long"), ("d", nested("q"))), {"id": 1, "d": {"q": 1}}),
+        (record(("id", "long"), ("d", nested("q", "p"))), {"id": 2, "d": {"q": 2, "p": 3}}),
+        (record(("id", "long"), ("d", "string")), {"id": 3, "d": "text"}),
+    ]
+    with registry_server() as registry:
+        values = [
+            b"\0" + registry.register("avro", json.dumps(kind)).to_bytes(4, "big") + avro(kind, row)
+            for kind, row in schemas
+        ]
+        decoder = open_decoder(FormatSpec("avro-sr", options={"registry.url": registry.url}))
+        first, batch = pa.array(values[:1], pa.binary()), pa.array(values[1:], pa.binary())
+
+        shown = extended(decoder.columns(first), decoder.columns(batch))
+        decoded = decoder.with_columns(shown).decode(batch)
+
+    assert [{"id": 2, "d": {"q": 2, "p": 3}}, None] == decoded.columns.to_pylist()
+    assert [1] == [each.row for each in decoded.errors]
 
 
 def test_kept_rounds_of_the_fuzzer() -> None:

@@ -124,6 +124,20 @@ def test_a_number_is_what_was_written_or_bad(kind: str, number: str, expected: o
         assert (None if expected is None else {"a": expected}) == decoded.columns[0].as_py()
 
 
+@pytest.mark.parametrize("kind", ["double", "float", "array<double>", "struct<x: double>"])
+@pytest.mark.parametrize(("number", "expected"), [("-0", "0.0"), ("-0.0", "-0.0"), ("-0e0", "-0.0")])
+def test_the_sign_of_zero_does_not_depend_on_other_values(kind: str, number: str, expected: str) -> None:
+    """A whole number has no negative zero, as in Spark; a number with a fraction does."""
+    shape = {"array<double>": "[%s]", "struct<x: double>": '{"x":%s}'}.get(kind, "%s")
+    value = b'{"a":%s}' % (shape % number).encode()
+
+    for values in ([value], [value, b"nope"]):
+        found = decode(values, f"a {kind}").columns.field("a")[0].as_py()
+        if isinstance(found, dict):
+            found = found["x"]
+        assert expected == repr(found[0] if isinstance(found, list) else found)
+
+
 def test_numbers_of_milliseconds_reach_as_far_as_64_bits() -> None:
     values = [b'{"t":9223372036854775}', b'{"t":-9223372036854775}', b'{"t":9223372036854776}']
 

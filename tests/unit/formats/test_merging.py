@@ -1,9 +1,11 @@
 """Columns that the schemas of several values are merged to."""
 
+import itertools
+
 import pyarrow as pa
 import pytest
 
-from kalda.formats.merging import converted
+from kalda.formats.merging import converted, extended, leaf_count, merged_all, settled
 
 FAR = [253_402_300_800, -62_135_596_801, 0, None]
 
@@ -46,3 +48,53 @@ def test_decimals_beside_doubles_become_the_nearest_one() -> None:
     found = converted(pa.array(texts).cast(pa.decimal128(10, 2)), pa.float64())
 
     assert [476807.47, 85889800.07, -0.1, None] == found.to_pylist()
+
+
+def column(kind: pa.DataType) -> pa.DataType:
+    return pa.struct([("c", kind)])
+
+
+def test_types_with_nothing_in_common_are_texts_in_the_end_in_whatever_order_they_come() -> None:
+    kinds = [
+        column(kind)
+        for kind in (
+            pa.struct([("q", pa.int64())]),
+            pa.list_(pa.null()),
+            pa.struct([("p", pa.string())]),
+            pa.int64(),
+            pa.float64(),
+        )
+    ]
+
+    assert 1 == len({str(settled(merged_all(each))) for each in itertools.permutations(kinds)})
+    assert column(pa.string()) == settled(merged_all(kinds))
+    assert 1 == leaf_count(merged_all(kinds))
+
+
+@pytest.mark.parametrize("known", [pa.struct([("q", pa.int64())]), pa.list_(pa.int64()), pa.int64()])
+def test_a_known_column_gets_of_several_types_what_fits_it(known: pa.DataType) -> None:
+    shown = [
+        pa.struct([("q", pa.float64()), ("p", pa.bool_())]),
+        pa.list_(pa.float64()),
+        pa.float64(),
+        pa.string(),
+        pa.bool_(),
+    ]
+    expected = {pa.int64(): pa.float64(), pa.list_(pa.int64()): pa.list_(pa.float64())}.get(known, shown[0])
+
+    for kinds in itertools.permutations(shown):
+        found = extended(column(known), merged_all(map(column, kinds)))
+        assert column(expected) == found
+
+
+def test_a_known_text_stays_one() -> None:
+    shown = merged_all([column(pa.int64()), column(pa.list_(pa.int64()))])
+
+    assert column(pa.string()) == extended(column(pa.string()), shown)
+
+
+def test_types_of_which_none_is_known_are_a_text() -> None:
+    shown = merged_all([column(pa.int64()), column(pa.bool_())])
+
+    assert column(pa.string()) == settled(extended(column(pa.null()), shown))
+    assert column(pa.string()) == settled(extended(pa.struct([]), shown))

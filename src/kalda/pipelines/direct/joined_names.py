@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.formats.decoded import MISMATCH, Decoded, DecodeFailure
-from kalda.formats.merging import merged
+from kalda.formats.merging import merged, without_unions
 from kalda.pipelines.direct.row_plan import DecodedValues, OpenValueDecoder, ValueDecoder
 from kalda.pipelines.tables.fitting import convert
 
@@ -84,7 +84,7 @@ def _joined_type(kind: pa.DataType) -> pa.DataType:
 
 def _widened(own: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Return the type of both; the own one where they would have nothing but their texts in common."""
-    wider = _joined_type(merged(own, other))
+    wider = _joined_type(without_unions(merged(own, other)))
     is_text = pa.types.is_string(wider) and not pa.types.is_null(own)
     return own if is_text else wider
 
