@@ -123,16 +123,17 @@ class TestBytes:
         delivered: list[object] = []
         for _ in range(20):
             producer.produce("t", b"x" * 10_000, on_delivery=lambda error, _: delivered.append(error))
-            producer.poll(0.1)
+            producer.poll(0)
         assert 0 == producer.flush(60)
         assert [None] * 20 == delivered
         assert any(wait > 0 for wait in waits)
 
     def test_kafka_python_measures_its_throttle(self, broker: KaldaProcess, admin: Admin) -> None:
-        set_quota(admin, {"client-id": None}, producer_byte_rate=50_000)
+        # A record takes the bucket's two seconds, however late the next one comes.
+        set_quota(admin, {"client-id": None}, producer_byte_rate=5_000)
         producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="any")
-        for _ in range(15):
-            producer.send("t", b"x" * 10_000).get(30)
+        for _ in range(2):
+            producer.send("t", b"x" * 10_000).get(60)
         found = producer.metrics()["producer-metrics"]
         producer.close()
         assert 0 < found["throttle-time-max"]
@@ -151,7 +152,8 @@ class TestBytes:
         ask(broker, "reader", *[fetch("t")] * 4, version=12, note=note)
         # The bucket holds two samples; each response has the two batches that fit into one.
         assert all(20_000 < size <= 20_500 for size in sizes)
-        assert [False, True] == [wait > 0 for wait in (waits[0], waits[-1])]
+        assert 0 == waits[0]
+        assert any(waits[1:])
         assert max(waits) <= 1100
 
     def test_batch_larger_than_the_quota_is_read_and_paid_for(
@@ -175,16 +177,13 @@ class TestBytes:
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": broker.bootstrap, "client.id": "mute", "acks": 0, "linger.ms": 0}
         )
-        for _ in range(15):
-            producer.produce("t", b"x" * 10_000)
-            producer.poll(0)
-        assert 0 == producer.flush(30)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            if is_throttled(broker, "kafka_server_produce_throttle_time", client_id="mute"):
-                return
-            time.sleep(0.05)
-        pytest.fail("the producer was never throttled")
+        deadline = time.monotonic() + 60
+        while not is_throttled(broker, "kafka_server_produce_throttle_time", client_id="mute"):
+            assert time.monotonic() < deadline, "the producer was never throttled"
+            for _ in range(15):
+                producer.produce("t", b"x" * 10_000)
+                producer.poll(0)
+            assert 0 == producer.flush(30)
 
 
 def is_throttled(broker: KaldaProcess, metric: str, **labels: str) -> bool:
@@ -340,7 +339,9 @@ class TestConnections:
         set_quota(admin, {"ip": "localhost"}, connection_creation_rate=1)
         host, port = broker.bootstrap.split(":")
         refused = 0
-        for _ in range(5):
+        deadline = time.monotonic() + 60
+        while not refused:
+            assert time.monotonic() < deadline, "no connection was refused"
             with socket.create_connection((host, int(port)), timeout=30) as peer:
                 # ApiVersions v0 with the client id "x".
                 peer.sendall(struct.pack(">ihhih1s", 11, 18, 0, 1, 1, b"x"))
@@ -348,7 +349,6 @@ class TestConnections:
                     refused += not peer.recv(4)
                 except ConnectionResetError:
                     refused += 1
-        assert refused > 0
         # As in Kafka: the quota keeps the name, and each broker bounds the address that it has.
         assert {(("ip", "localhost"),): {"connection_creation_rate": 1.0}} == admin.describe_client_quotas(
             [QuotaFilter("ip", "localhost")]
@@ -361,9 +361,13 @@ class TestConnections:
         limit = AlterConfigOp.set("max.connection.creation.rate", 2)
         admin.incremental_alter_configs({everyone: [limit]})
         try:
-            for _ in range(6):
-                assert ask(broker, "patient", MetadataRequest(topics=[]))
-            assert is_throttled(broker, "kafka_server_socket_server_metrics_connection_accept_throttle_time")
+            deadline = time.monotonic() + 60
+            while not is_throttled(
+                broker, "kafka_server_socket_server_metrics_connection_accept_throttle_time"
+            ):
+                assert time.monotonic() < deadline, "no connection waited"
+                for _ in range(6):
+                    assert ask(broker, "patient", MetadataRequest(topics=[]))
         finally:
             unlimited = AlterConfigOp.delete("max.connection.creation.rate")
             admin.incremental_alter_configs({everyone: [unlimited]})

@@ -297,7 +297,7 @@ def test_a_record_behind_its_time_limit_fails(bootstrap: str) -> None:
 
 def test_a_record_that_takes_longer_than_its_lock_stays_with_its_worker(bootstrap: str) -> None:
     """With a stop in the middle: the worker finishes it, and goes on renewing meanwhile."""
-    topic, group = make(bootstrap, "long", **{"share.record.lock.duration.ms": "4000"})
+    topic, group = make(bootstrap, "long", **{"share.record.lock.duration.ms": "6000"})
     finish = threading.Event()
     deliveries: list[int] = []
 
@@ -306,7 +306,7 @@ def test_a_record_that_takes_longer_than_its_lock_stays_with_its_worker(bootstra
         finish.wait(SECONDS)
 
     first, second = (worker(topic, group, concurrency=2, bootstrap_servers=bootstrap)(long) for _ in range(2))
-    timers = [threading.Timer(5, first.stop), threading.Timer(10, finish.set)]
+    timers = [threading.Timer(7, first.stop), threading.Timer(14, finish.set)]
     with running(second):
         with running(first):
             wait(lambda: bool(deliveries))
