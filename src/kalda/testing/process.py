@@ -327,7 +327,7 @@ class KaldaProcess(CommandProcess):
         )
         self.directory: Final = directory
         self.settings: Final = dict(settings or {})
-        self._port = port if port or brokers == 1 else free_ports_in_a_row(brokers)
+        self._port = port or free_ports_in_a_row(brokers)
         self._brokers: Final = brokers
         self._options: Final = list(options)
 

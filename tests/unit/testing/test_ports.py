@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.testing import ports
+from kalda.testing import KaldaProcess, ports
 from kalda.testing.ports import free_ports, free_ports_in_a_row
 
 
@@ -72,3 +72,9 @@ def test_port_that_a_server_listens_on_is_not_free() -> None:
     with closing(socket.create_server(("127.0.0.1", port))):
         assert not ports._is_free(port)
     assert ports._is_free(port)
+
+
+def test_a_process_that_is_killed_finds_its_port_again(tmp_path: Path) -> None:
+    """The system gives ports from 32768 on to connections, such as those of clients in search of brokers."""
+    arguments = KaldaProcess(tmp_path / "data").arguments()
+    assert 15_000 <= int(arguments[arguments.index("--port") + 1]) < 32_000
