@@ -22,6 +22,7 @@ from kalda.zookeeper.protocol.framing import FrameReader
 from kalda.zookeeper.protocol.jute import Reader
 from kalda.zookeeper.protocol.op_codes import OpCode
 from kalda.zookeeper.protocol.requests import ConnectRequest, read_connect_request, read_header
+from tests.virtual_time import run_virtual
 
 WAIT_SECONDS = 30.0
 LONG_MS = 60_000
@@ -202,14 +203,21 @@ async def test_a_server_that_is_asked_and_silent_is_left(bench: Bench) -> None:
         assert "the server said nothing for" in link.last_failure
 
 
-async def test_a_server_that_answers_heartbeats_is_kept(bench: Bench) -> None:
-    async with bench.link():
-        peer = await bench.peer()
-        # Long enough for a pause of the machine, since silence would end the connection.
-        await peer.welcome(3_000)
-        for _ in range(2):
-            await peer.send(responses.reply(await peer.request(OpCode.PING), 1))
-        assert ["connected 7"] == bench.owner.told
+def test_a_server_that_answers_heartbeats_is_kept() -> None:
+    """In virtual time, in which a pause of the machine is no silence of the server."""
+
+    async def main() -> None:
+        bench = Bench()
+        async with bench.link():
+            peer = await bench.peer()
+            await peer.welcome(SHORT_MS)
+            for _ in range(20):
+                await peer.send(responses.reply(await peer.request(OpCode.PING), 1))
+            assert ["connected 7"] == bench.owner.told
+        for each in bench.opened:
+            each.close()
+
+    run_virtual(main())
 
 
 async def test_a_session_that_is_over_ends_the_link(bench: Bench) -> None:
