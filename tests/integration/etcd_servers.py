@@ -3,6 +3,7 @@
 Where it is missing the tests are skipped, and the reason says so. Each server keeps its ports over restarts.
 """
 
+import os
 import shutil
 import signal
 import subprocess
@@ -154,7 +155,7 @@ class EtcdCluster:
         )
         done = subprocess.run(
             ["etcdctl", "--endpoints", endpoints, *arguments],
-            env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin:/usr/local/bin"},
+            env={"ETCDCTL_API": "3", "PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,
             timeout=60,

@@ -17,6 +17,7 @@ VERSION: Final = 0
 CREATE: Final = 1
 MOD: Final = 2
 LEASE: Final = 4
+SORT_BY_VALUE: Final = 4
 _FIELD_OF_TARGET: Final = {VERSION: 4, CREATE: 5, MOD: 6, LEASE: 8}
 
 
@@ -92,11 +93,16 @@ class WatchResponse:
 def range_op(
     key: bytes, end: bytes = b"", *, keys_only: bool = False, count_only: bool = False, revision: int = 0
 ) -> bytes:
-    """Return the operation that reads a key, or those in [key, end)."""
+    """Return the operation that reads a key, or those in [key, end).
+
+    With `keys_only` a key comes without its value, and those of a range without their leases, too: etcd 3.7
+    reads them from its index (etcd issue 22209), unless they are to be sorted by value.
+    """
     request = (
         bytes_field(1, key)
         + bytes_field(2, end)
         + integer_field(4, revision)
+        + integer_field(6, SORT_BY_VALUE if keys_only and not end else 0)
         + integer_field(8, keys_only)
         + integer_field(9, count_only)
     )

@@ -32,6 +32,18 @@ def test_a_transaction_has_one_revision_and_counts_versions() -> None:
     assert 3 == run(store, messages.range_op(b"a")).revision
 
 
+def test_a_read_without_the_value_has_the_lease_of_one_key_alone() -> None:
+    """etcd 3.7 reads a range of keys from its index, which has no leases."""
+    store = EtcdStore()
+    lease = store.grant(10, 0.0)
+    run(store, messages.put_op(b"a", b"1", lease=lease))
+    one, more = run(
+        store, messages.range_op(b"a", keys_only=True), messages.range_op(b"a", b"b", keys_only=True)
+    ).responses
+    assert RangeResponse([KeyValue(b"a", 2, 2, 1, b"", lease)], 1) == one
+    assert RangeResponse([KeyValue(b"a", 2, 2, 1)], 1) == more
+
+
 def test_conditions_of_inner_transactions_are_evaluated_before_any_change() -> None:
     store = EtcdStore()
     absent = messages.compare(messages.EQUAL, messages.CREATE, b"a", 0)

@@ -220,7 +220,8 @@ class EtcdStore:
             found = [] if kv is None else [kv]
         kvs = [] if request.count_only else found
         if request.keys_only:
-            kvs = [replace(kv, value=b"") for kv in kvs]
+            # As etcd 3.7, which reads keys from its index, unless they are sorted by value.
+            kvs = [replace(kv, value=b"", lease=kv.lease if request.is_by_value else 0) for kv in kvs]
         return wire.range_response(kvs, len(found))
 
     def _at(self, request: Range) -> list[KeyValue]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kalda.etcd.messages import Event, KeyValue
+from kalda.etcd.messages import SORT_BY_VALUE, Event, KeyValue
 from kalda.etcd.protobuf import Value, bytes_field, fields, integer_field, message_field
 
 
@@ -17,6 +17,8 @@ class Range:
     revision: int = 0
     keys_only: bool = False
     count_only: bool = False
+    is_by_value: bool = False
+    """Whether the keys are sorted by their values."""
 
 
 @dataclass(slots=True)
@@ -95,7 +97,12 @@ def _read_operation(data: bytes) -> Operation:
     key = _bytes(found.get(1, b""))
     if number == 1:
         return Range(
-            key, _bytes(found.get(2, b"")), _integer(found.get(4, 0)), bool(found.get(8)), bool(found.get(9))
+            key,
+            _bytes(found.get(2, b"")),
+            _integer(found.get(4, 0)),
+            bool(found.get(8)),
+            bool(found.get(9)),
+            found.get(6) == SORT_BY_VALUE,
         )
     if number == 2:
         return Put(
