@@ -67,12 +67,37 @@ def nats_command() -> Path:
     return program
 
 
+def etcd_programs(version: str) -> Path:
+    """Return a directory with ``etcd`` and ``etcdctl`` of a version such as ``3.7.3``.
+
+    Raises:
+        NotAvailableError: there is no Go, or the modules cannot be fetched.
+    """
+    directory = _directory() / f"etcd-{version}"
+    directory.mkdir(exist_ok=True)
+    modules = {"etcd": "go.etcd.io/etcd/server/v3", "etcdctl": "go.etcd.io/etcd/etcdctl/v3"}
+    # A module without a package: it only names what the build takes.
+    (directory / "go.mod").write_text("module kalda.test/etcd\n\ngo 1.26.0\n")
+    done = _go("get", *(f"{module}@v{version}" for module in modules.values()), source=directory)
+    if done.returncode != 0:
+        raise NotAvailableError(f"etcd {version} could not be fetched: {last_line(done.stderr)}")
+    for name, module in modules.items():
+        done = _go("build", "-o", name, module, source=directory)
+        assert 0 == done.returncode, done.stderr
+    return directory
+
+
 def _built(source: Path = _SOURCE) -> Path:
-    if shutil.which("go") is None:
-        raise NotAvailableError("programs in Go need 'go' 1.26 or newer and there is none on the PATH")
+    built = _directory()
     done = _go("mod", "download", source=source)
     if done.returncode != 0:
         raise NotAvailableError(f"the Go modules could not be fetched: {last_line(done.stderr)}")
+    return built
+
+
+def _directory() -> Path:
+    if shutil.which("go") is None:
+        raise NotAvailableError("programs in Go need 'go' 1.26 or newer and there is none on the PATH")
     built = CACHE_DIRECTORY / "compat-go"
     built.mkdir(parents=True, exist_ok=True)
     return built
