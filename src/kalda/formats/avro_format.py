@@ -18,7 +18,7 @@ from kalda.common.overriding import override
 from kalda.formats.avro_columns import Columns
 from kalda.formats.avro_logical import converter
 from kalda.formats.avro_resolution import Resolution
-from kalda.formats.avro_schema import VALUE, AvroSchema, is_columnar, parse_avro
+from kalda.formats.avro_schema import VALUE, AvroSchema, is_columnar, parse_avro, parse_written
 from kalda.formats.decoded import (
     MALFORMED,
     Decoded,
@@ -132,7 +132,7 @@ class RegistryAvroDecoder:
         """
         if self._reader is None:
             found = subject_schema(self._client, self._spec, "AVRO")
-            self._reader = None if found is None else _parsed(found)
+            self._reader = None if found is None else parse_avro(found.text, _references(found))
         return self._reader
 
     def columns_of(self, schema_id: int, framed: pa.BinaryArray) -> pa.StructType:
@@ -146,11 +146,18 @@ class RegistryAvroDecoder:
             UnknownSchemaError: The registry has no such schema.
             FormatError: The schema cannot be decoded.
         """
-        return decode_avro(framed, self._writers.get(schema_id), self.reader(), HEADER_BYTES)
+        writer, reader = self._writers.get(schema_id), self.reader()
+        if reader is None and writer.refusal is not None:
+            raise FormatError(f"schema {schema_id} cannot be decoded: {writer.refusal}")
+        return decode_avro(framed, writer, reader, HEADER_BYTES)
 
 
 def _parsed(schema: RegisteredSchema) -> AvroSchema:
-    return parse_avro(schema.text, tuple(text for _, text in schema.references))
+    return parse_written(schema.text, _references(schema))
+
+
+def _references(schema: RegisteredSchema) -> tuple[str, ...]:
+    return tuple(text for _, text in schema.references)
 
 
 def decode_avro(
@@ -165,7 +172,7 @@ def decode_avro(
         skipped: How many bytes of framing each value starts with.
     """
     kind = writer.type if reader is None else reader.type
-    rows_max = max(1, _CELLS_MAX // leaf_count(writer.type))
+    rows_max = max(1, _CELLS_MAX // max(leaf_count(writer.type), leaf_count(kind)))
     slices = slices_of(values, _BYTES_MAX, rows_max)
     return joined((_decode_slice(each, writer, reader, skipped) for each in slices), kind)
 

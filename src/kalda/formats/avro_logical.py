@@ -31,9 +31,9 @@ def converter(wanted: object, written: object) -> Convert | None:
         is_double = others is None and arrow_type(wanted, "") == pa.float64()
         inner = float if is_double else converter(others, written)
         return None if inner is None else lambda value: None if value is None else inner(value)
-    written = _plain(written)
     if not isinstance(wanted, Mapping):
         return None
+    written = _branch(written, wanted)
     other: Mapping[Any, Any] = written if isinstance(written, Mapping) else {}
     kind = wanted.get("type")
     match kind:
@@ -70,6 +70,15 @@ def _plain(node: object) -> object:
         return node
     others = [branch for branch in node if branch != "null"]
     return others[0] if len(others) == 1 else None
+
+
+def _branch(written: object, wanted: Mapping[Any, Any]) -> object:
+    """Return the type of a written union whose values a wanted type reads: one of the same kind."""
+    if not isinstance(written, list):
+        return written
+    others = [branch for branch in written if branch != "null"]
+    alike = [each for each in others if isinstance(each, Mapping) and each["type"] == wanted.get("type")]
+    return alike[0] if alike else others[0] if len(others) == 1 else None
 
 
 def _record(wanted: Mapping[Any, Any], written: Mapping[Any, Any]) -> Convert | None:

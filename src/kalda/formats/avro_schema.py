@@ -16,7 +16,7 @@ from fastavro.schema import parse_schema
 
 from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.json_rows import NESTING_MAX, nesting
-from kalda.formats.merging import COLUMNS_MAX, leaf_count
+from kalda.formats.merging import COLUMNS_MAX
 from kalda.formats.spec import FormatError
 
 VALUE: Final = "value"
@@ -63,6 +63,8 @@ class AvroSchema:
     """With every named type in place of its name."""
     type: pa.DataType
     """A struct; a schema that is no record has the one field ``value``."""
+    refusal: str | None = None
+    """Why its values have no columns of their own; another schema may read them."""
 
     @property
     def is_record(self) -> bool:
@@ -71,7 +73,7 @@ class AvroSchema:
 
 
 def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
-    """Return a parsed schema.
+    """Return a parsed schema whose values have columns.
 
     Args:
         text: The schema as JSON.
@@ -79,6 +81,18 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
 
     Raises:
         FormatError: The text is no Avro schema, is recursive, or has a type without a column type.
+    """
+    schema = parse_written(text, references)
+    if schema.refusal is not None:
+        raise FormatError(schema.refusal)
+    return schema
+
+
+def parse_written(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
+    """Return a parsed schema that values are written with: fields that no reader takes may have any type.
+
+    Raises:
+        FormatError: The text is no Avro schema, or is recursive.
     """
     named: dict[str, dict[Any, Any]] = {}
     plain_named: dict[str, dict[Any, Any]] = {}
@@ -90,7 +104,7 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
         plain = parse_schema(_without_logical_types(_document(text)), plain_named)
         expanded = _Expansion(named).of(parsed, ())
         _check_items(expanded)
-        kind = arrow_type(expanded, "")
+        kind, refusal = _columns_of(expanded)
         for each in (plain, *plain_named.values()):
             _read_defaults(each, plain_named)
     except FormatError:
@@ -101,7 +115,15 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
         ) from error
     if not (isinstance(expanded, Mapping) and expanded.get("type") == "record"):
         kind = pa.struct([pa.field(VALUE, kind)])
-    return AvroSchema(text, parsed, plain, expanded, kind)
+    return AvroSchema(text, parsed, plain, expanded, kind, refusal)
+
+
+def _columns_of(expanded: object) -> tuple[pa.DataType, str | None]:
+    """Return the type of an expanded schema, or no column and why there is none."""
+    try:
+        return arrow_type(expanded, ""), None
+    except FormatError as error:
+        return pa.struct([]), str(error)
 
 
 class _Expansion:
@@ -168,12 +190,29 @@ def _check_items(node: object) -> None:
         item = node["items" if kind == "array" else "values"]
         _check_items(item)
         least = _bytes_min(item) + (kind == "map")
-        if not least or leaf_count(arrow_type(item, "")) > _FIELDS_PER_BYTE_MAX * least:
+        if not least or _leaves(item) > _FIELDS_PER_BYTE_MAX * least:
             raise FormatError(
                 f"the Avro schema has an {kind} whose items take hardly any bytes: {item}"[:400]
             )
     elif isinstance(kind, Mapping | list):
         _check_items(kind)
+
+
+def _leaves(node: object) -> int:
+    """Return how many plain values an expanded type has at most."""
+    if isinstance(node, list):
+        return max(map(_leaves, node), default=1)
+    if not isinstance(node, Mapping):
+        return 1
+    match node.get("type"):
+        case "record" | "error":
+            return sum(_leaves(field["type"]) for field in node["fields"])
+        case "array":
+            return _leaves(node["items"])
+        case "map":
+            return 1 + _leaves(node["values"])
+        case kind:
+            return _leaves(kind)
 
 
 def _bytes_min(node: object) -> int:

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 import fastavro
 import pyarrow as pa
@@ -64,6 +65,37 @@ def test_readers_schemas_evolve(server: RegistryServer) -> None:
     rows = free.decode(binary(values)).columns.to_pylist()
     assert {"a": 1 << 40, "c": "y", "old": None} == rows[1]
     assert {"a": 2, "c": None, "old": "z"} == rows[3]
+
+
+def test_a_union_of_several_types_is_read_by_a_schema_without_it(server: RegistryServer) -> None:
+    """As the error of such a schema advises; without a declared schema its values have no columns."""
+    at = {"type": "long", "logicalType": "timestamp-millis"}
+    union = ["null", "string", {"type": "array", "items": "int"}, at]
+    fields = [{"name": "u", "type": union}, {"name": "us", "type": {"type": "array", "items": union}}]
+    kept = {"name": "id", "type": "int"}
+    schema = {"type": "record", "name": "U", "fields": [*fields, kept]}
+    head = b"\0" + server.register("u-value", json.dumps(schema)).to_bytes(4, "big")
+    plain = {"type": "record", "name": "U", "fields": [*fields, kept]}
+    rows = [("x", 1), ([1, 2], 2), (None, 3), (1500, 4)]
+    values = [written(plain, {"u": u, "us": [u, None], "id": number}, head) for u, number in rows]
+    options = {"registry.url": server.url}
+    narrow = {"type": "record", "name": "U", "fields": [kept]}
+    micros = {"type": "long", "logicalType": "timestamp-micros"}
+    timed = {"type": "record", "name": "U", "fields": [kept, {"name": "u", "type": ["null", micros]}]}
+
+    def decode(declared: object) -> tuple[list[object], list[int]]:
+        decoder = open_decoder(
+            FormatSpec("avro-sr", None if declared is None else json.dumps(declared), options=options)
+        )
+        decoded = decoder.decode(binary(values))
+        return decoded.columns.to_pylist(), [each.row for each in decoded.errors]
+
+    assert ([{"id": 1}, {"id": 2}, {"id": 3}, {"id": 4}], []) == decode(narrow)
+    found, bad = decode(timed)
+    moment = datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
+    assert [None, None, {"id": 3, "u": None}, {"id": 4, "u": moment}] == found
+    assert [0, 1] == bad
+    assert [0, 1, 2, 3] == decode(None)[1]
 
 
 def test_values_that_name_no_schema_are_bad(server: RegistryServer) -> None:
