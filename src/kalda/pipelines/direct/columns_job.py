@@ -28,6 +28,8 @@ class ColumnsJob:
     rows: RowPlan
     passed: Mapping[TopicPartition, Collection[int]] = field(default_factory=dict)
     """The offsets of records that are passed over; what their values show does not count."""
+    known: pa.StructType = field(default_factory=lambda: pa.struct([]))
+    """The columns of earlier batches; what values show that do not fit them does not count."""
     read: RangeReader = read_range
 
     def run(self, offset_range: OffsetRange, part: int) -> pa.StructType:
@@ -41,4 +43,4 @@ class ColumnsJob:
         with closing(self.read(self.source, offset_range, wanted, ReadMeter())) as records:
             passed = self.passed.get(offset_range.topic_partition, ())
             values = (without_values(each, passed).values for each in records)
-            return merged_all(map(self.rows.columns_of, values))
+            return merged_all(self.rows.columns_of(each, self.known) for each in values)

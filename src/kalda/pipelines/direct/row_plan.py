@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from kalda.common.types import TopicPartition
 from kalda.formats.decoded import DecodeFailure as FormatFailure
+from kalda.formats.merging import extended, merged, settled
+from kalda.formats.spec import FormatError
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, RowStep, apply_steps, without_offsets
 from kalda.records.columnar import ColumnarBatch
 from kalda.spark.source.arrow_rows import source_column
@@ -35,6 +37,7 @@ RESERVED_NAME: Final = "ReservedName"
 _OWN_PREFIX: Final = "__kalda_"
 MALFORMED_TIMESTAMP: Final = "MalformedTimestamp"
 """The class of a record whose timestamp is kept and fits no column."""
+_NO_COLUMNS: Final = pa.struct([])
 _TIMESTAMP_MESSAGE: Final = (
     "the record's timestamp is no count of milliseconds that a timestamp column holds; its producer may "
     "count in nanoseconds: mend it, or leave timestamp out of keep"
@@ -195,9 +198,22 @@ class RowPlan:
         """Whether the rows are made of the values."""
         return self.decoder is not None or "value" in self.keep
 
-    def columns_of(self, values: pa.Array) -> pa.StructType:
-        """Return the columns that values have, where nothing declares them."""
-        return self._open().columns(values)
+    def columns_of(self, values: pa.Array, known: pa.StructType = _NO_COLUMNS) -> pa.StructType:
+        """Return the columns that values have, where nothing declares them.
+
+        A value that does not fit the columns of earlier batches, `known`, is bad, so its other fields do not
+        count: they must not turn the column of good values into text.
+        """
+        shown = self._open().columns(values)
+        columns = settled(extended(known, shown))
+        if columns == settled(merged(known, shown)):
+            return shown
+        try:
+            plan = self.with_columns(columns)
+        except FormatError:
+            return shown  # too many columns, which the driver finds for the batch as a whole
+        assert plan.decoder is not None, "values have a decoder"
+        return self._open().columns(values.filter(_good(len(values), plan.decoder.decode(values).errors)))
 
     def with_columns(self, columns: pa.StructType) -> "RowPlan":
         """Return the plan for values with these columns, which were found in all values of a batch.
@@ -270,7 +286,7 @@ class RowPlan:
         columns.append(decoded.offsets)
         rows = pa.RecordBatch.from_arrays(columns, names=names)
         if failures:
-            rows = rows.filter(_all_but(rows, failures))
+            rows = rows.filter(_good(rows.num_rows, failures))
         return DecodedRows(rows, failures)
 
     def with_kept_failures(
@@ -298,7 +314,8 @@ class RowPlan:
         return apply_steps(rows, self.steps)
 
 
-def _all_but(rows: pa.RecordBatch, failures: Sequence[DecodeFailure]) -> pa.BooleanArray:
-    good = np.ones(rows.num_rows, dtype=np.bool_)
+def _good(count: int, failures: Sequence[DecodeFailure]) -> pa.BooleanArray:
+    """Return which of so many rows have no failure."""
+    good = np.ones(count, dtype=np.bool_)
     good[[each.row for each in failures]] = False
     return pa.array(good)

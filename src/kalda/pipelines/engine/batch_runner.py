@@ -343,9 +343,10 @@ class BatchRunner:
         Raises:
             PipelineStoppedError: the transform does not fit the columns, or there are too many.
         """
-        finding = ColumnsJob(job.batch_id, self._source, job.rows, job.passed)
+        known = self._log.read_columns()
+        finding = ColumnsJob(job.batch_id, self._source, job.rows, job.passed, known)
         shown = run_ranges(session, finding, ranges)
-        self._columns = settled(extended(self._log.read_columns(), merged_all(shown)))
+        self._columns = settled(extended(known, merged_all(shown)))
         if not len(self._columns) and not job.rows.keep:
             return None
         try:

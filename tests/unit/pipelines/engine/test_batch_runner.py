@@ -230,6 +230,30 @@ def test_columns_that_values_show_are_kept_after_the_commit(
     assert [(("id",), 0, True), (("id", "name", "more"), 2, True)] == [shown[0], shown[-1]]
 
 
+def test_a_stray_value_does_not_shape_the_columns_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is bad for a column that is known, so its other fields, of types of their own, do not count."""
+    stray = b'{"id":"x","amount":"n/a","at":{"no":1},"only":1}'
+    good = [b'{"id":2,"amount":5,"at":{"x":1}}', b'{"id":2.5,"amount":7}']
+    target = ListTarget()
+    made = pipeline(
+        tmp_path,
+        monkeypatch,
+        Topic({0: [b'{"id":1}', *good, stray], 1: [stray, good[0]]}),
+        target=target,
+        source="value: json",
+    )
+    made.process(0, (0, 0, 1))
+
+    outcome = made.process(1, (0, 1, 4), (1, 0, 2))
+
+    assert outcome is not None
+    assert (3, 2) == tuple(outcome.account.total(name) for name in ("rows_out", "dlq"))
+    row = {"id": 2, "amount": 5, "at": {"x": 1}}
+    assert [row, {"id": 2.5, "amount": 7, "at": None}, row] == target.rows[1:]
+
+
 def test_a_batch_that_shows_no_column_is_decided_without_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
