@@ -4,6 +4,11 @@ import json
 import math
 from typing import Any, Final, NoReturn
 
+BODY_VALUES_MAX: Final = 200_000
+"""Commas and opening brackets of one body, in texts as well; a value takes up to half a microsecond."""
+
+BODY_ESCAPES_MAX: Final = 2_000_000
+
 
 def loads_received(data: str | bytes) -> Any:
     """Return the value of a JSON text, whose texts UTF-8 can encode.
@@ -21,6 +26,22 @@ def loads_received(data: str | bytes) -> Any:
     except UnicodeEncodeError:
         raise ValueError("a text has half of a surrogate pair, such as \\ud800") from None
     return value
+
+
+def loads_body(data: str | bytes) -> Any:
+    """Return the value of the body of a request, which is read on the event loop.
+
+    Raises:
+        ValueError: as `loads_received`, or reading it would hold up the other clients for long.
+    """
+    text = data if isinstance(data, str) else _text(data)
+    values, escapes = sum(map(text.count, ",[{")), text.count("\\")
+    if values > BODY_VALUES_MAX or escapes > BODY_ESCAPES_MAX:
+        raise ValueError(
+            f"it has {values} commas and opening brackets and {escapes} backslashes; at most "
+            f"{BODY_VALUES_MAX} and {BODY_ESCAPES_MAX} are allowed in one request"
+        )
+    return loads_received(text)
 
 
 def _text(data: bytes) -> str:

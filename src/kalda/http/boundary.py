@@ -1,5 +1,8 @@
 """The outermost layer of the application: no exception passes it, and no body is read beyond its limit.
 
+The bodies of all requests together have a limit as well: peers that send slowly would have the server keep
+each of theirs for as long as they like.
+
 It is plain ASGI: Starlette's middleware classes cost a task and a queue for each request.
 """
 
@@ -23,6 +26,15 @@ logger: Final = logging.getLogger(__name__)
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"))
 """Others share one label, so that a client cannot make metrics without end."""
 
+BODIES_BYTES_MAX: Final = 160 * 1024 * 1024
+"""Of the bodies of all requests that are under way, if a request may have a sixteenth of it or less."""
+
+_SHARE: Final = 8
+"""A body takes so large a part of what is free, so that small ones are taken beside many large ones."""
+
+_UNCOUNTED_BYTES_MAX: Final = 8 * 1024
+"""Of a body that is too small to be counted."""
+
 
 class Boundary:
     """Runs an application for each request, counts it, and answers for what it raises.
@@ -44,6 +56,8 @@ class Boundary:
         self._request_bytes_max: Final = request_bytes_max
         self._renderers: Final = renderers
         self._instruments: Final[dict[tuple[str, str, int], tuple[Counter, Histogram]]] = {}
+        self._bodies_bytes = 0
+        self._bodies_bytes_max: Final = max(BODIES_BYTES_MAX, 2 * _SHARE * request_bytes_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or WebSocket."""
@@ -60,11 +74,29 @@ class Boundary:
             await send(message)
 
         is_http = scope["type"] == "http"
+        taken = 0
+
+        async def counted_receive() -> Message:
+            nonlocal taken
+            message = await receive()
+            size = len(message.get("body", b""))
+            taken += size
+            self._bodies_bytes += size
+            if taken > self._request_bytes_max:
+                raise self._too_large(taken)
+            if taken * _SHARE > self._bodies_bytes_max - (self._bodies_bytes - taken):
+                raise HttpError(
+                    503,
+                    "too many large requests are under way; try again later",
+                    headers={"Retry-After": "1"},
+                )
+            return message
+
         try:
             self._foreign_pages.check(scope)
             if is_http:
-                limited = self._limited(scope, receive)
-                await self._app(scope, limited, counted_send)
+                is_small = self._is_small(scope)
+                await self._app(scope, receive if is_small else counted_receive, counted_send)
             else:
                 await self._app(scope, receive, counted_send)
         except ClientDisconnect:
@@ -80,28 +112,23 @@ class Boundary:
             # Else the head is sent. The server closes the connection of a response that does not end, which
             # shows the client that the body is not whole.
         finally:
+            self._bodies_bytes -= taken
             if status == 0:
                 self._count(scope, status, began)
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a `receive` that raises when the body is longer than the limit."""
+    def _is_small(self, scope: Scope) -> bool:
+        """Return whether the body of a request is known to be small.
+
+        Raises:
+            HttpError: its length is beyond the limit (413).
+        """
         for name, value in scope["headers"]:
-            if name == b"content-length":
-                if value.isdigit() and int(value) > self._request_bytes_max:
+            # The server refuses a body that is longer than its length.
+            if name == b"content-length" and value.isdigit():
+                if int(value) > self._request_bytes_max:
                     raise self._too_large(int(value))
-                # The server refuses a body that is longer than its length.
-                return receive
-        count = 0
-
-        async def counted() -> Message:
-            nonlocal count
-            message = await receive()
-            count += len(message.get("body", b""))
-            if count > self._request_bytes_max:
-                raise self._too_large(count)
-            return message
-
-        return counted
+                return int(value) <= _UNCOUNTED_BYTES_MAX
+        return False
 
     def _too_large(self, size: int) -> HttpError:
         return HttpError(

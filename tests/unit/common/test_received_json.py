@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalda.common.received_json import loads_received
+from kalda.common.received_json import BODY_VALUES_MAX, loads_body, loads_received
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,23 @@ def test_junk_is_a_value_error(data: bytes) -> None:
         loads_received(data)
     except ValueError:
         return
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" + b"[]," * BODY_VALUES_MAX + b"1]",
+        b"[" + b'{"a":1},' * BODY_VALUES_MAX + b"1]",
+        b"[" + b"1," * BODY_VALUES_MAX + b"1]",
+        b'"' + b"\\n" * 4_000_000 + b'"',
+    ],
+)
+def test_a_body_that_takes_long_to_read_is_refused(data: bytes) -> None:
+    """8 MB of empty lists held up all clients for a second, and took 300 MB."""
+    for each in (data, data.decode()):
+        with pytest.raises(ValueError, match="allowed in one request"):
+            loads_body(each)
+
+
+def test_a_body_of_one_long_text_is_read() -> None:
+    assert "x" * 8_000_000 == loads_body(b'"' + b"x" * 8_000_000 + b'"')

@@ -75,3 +75,79 @@ def test_a_refused_websocket_has_the_status_of_its_error(
 
     assert messages == [each["type"] for each in sent]
     assert f'method="WEBSOCKET",part="registry",status="{status}"'.encode() in render(metrics)
+
+
+class Uploads:
+    """Requests whose bodies come in parts, and an application that keeps them."""
+
+    def __init__(self) -> None:
+        self.boundary = boundary(self._read, Metrics())
+        self.statuses: list[int] = []
+        self.is_over = asyncio.Event()
+        self.waiting = 0
+
+    async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = b""
+        while (message := await receive())["more_body"]:
+            body += message["body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def post(self, size: int, *headers: tuple[bytes, bytes]) -> None:
+        """Send a body of a size without its end, which comes when all is over."""
+        left = size
+
+        async def receive() -> Message:
+            nonlocal left
+            if not left:
+                self.waiting += 1
+                await self.is_over.wait()
+                return {"type": "http.request", "body": b"", "more_body": False}
+            part = min(left, 100)
+            left -= part
+            return {"type": "http.request", "body": bytes(part), "more_body": True}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.statuses.append(message["status"])
+
+        scope = {**HTTP, "method": "POST", "headers": [(b"host", b"localhost"), *headers]}
+        await self.boundary(scope, receive, send)
+
+
+@pytest.mark.parametrize("headers", [[], [(b"content-length", b"1000")]])
+def test_the_bodies_of_all_requests_are_bounded(
+    headers: list[tuple[bytes, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 slow uploads of 8 MB took 900 MB."""
+    monkeypatch.setattr("kalda.http.boundary.BODIES_BYTES_MAX", 16_000)
+    monkeypatch.setattr("kalda.http.boundary._UNCOUNTED_BYTES_MAX", 10)
+    uploads = Uploads()
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(100):
+                tasks.create_task(uploads.post(1000, *headers))
+            await asyncio.sleep(1)
+            assert {503} == set(uploads.statuses)
+            assert 8 <= uploads.waiting <= 16
+            tasks.create_task(uploads.post(100, *headers))
+            await asyncio.sleep(1)
+            refused = len(uploads.statuses)
+            uploads.is_over.set()
+        assert [200] * (101 - refused) == uploads.statuses[refused:]
+        await uploads.post(1000, *headers)
+        assert 200 == uploads.statuses[-1]
+
+    run_virtual(run())
+
+
+def test_a_body_that_is_too_long_is_refused() -> None:
+    uploads = Uploads()
+
+    async def run() -> None:
+        await uploads.post(2000, (b"transfer-encoding", b"chunked"))
+        await uploads.post(2000, (b"content-length", b"2000"))
+
+    run_virtual(run())
+    assert [413, 413] == uploads.statuses

@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 from kalda.clients.values import ConsumerRecord
 from kalda.common.json_text import strict_json
-from kalda.common.received_json import loads_received
+from kalda.common.received_json import loads_body, loads_received
 from kalda.records.record import Header
 
 STRUCTURED_TYPE: Final = "application/cloudevents+json"
@@ -149,7 +149,7 @@ def _data(value: bytes | None, content_type: str) -> dict[str, Any]:
 
 def _json(body: bytes) -> Any:
     try:
-        return loads_received(body.decode())
+        return loads_body(body.decode())
     except ValueError as error:
         raise InvalidEventError(f"the body is not JSON: {error}") from None
 

@@ -31,7 +31,7 @@ class Gateway:
         self._feeds: Final = Feeds(_stream_limits(services.settings), access.forget)
         self._ledger: Final = Ledger(services.callers.process, _ledger_settings(services.settings))
         self.streams: Final = StreamEndpoints(services.callers, access, self._feeds, services.decoders)
-        self.writes: Final = WriteEndpoint(services.callers, access, self._ledger)
+        self.writes: Final = WriteEndpoint(services.callers, access, self._ledger, services.background)
         settings = services.settings
         port = settings.listener.port
         self.consumers: Final = ConsumerEndpoints(

@@ -24,8 +24,8 @@ from kalda.schemas.parsing import DEPENDENCIES_MAX, parse
 PARSED_MAX: Final = 1_000
 """Parsed schemas that are kept, as many as Confluent's registry keeps."""
 
-PARSED_CHARACTERS_MAX: Final = 32 << 20
-"""Of their texts, since a parsed schema takes several times its text."""
+PARSED_CHARACTERS_MAX: Final = 1 << 20
+"""Of their texts: a parsed schema of small messages or records takes 130 times its text."""
 
 RESERVED_PROPERTY: Final = "confluent:reserved"
 """The property of the metadata that lists names of fields, with commas between them."""

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote
 
 from starlette.types import Receive, Scope
 
-from kalda.common.received_json import loads_received
+from kalda.common.received_json import loads_body
 from kalda.http.errors import HttpError
 from kalda.http.registry.contents import (
     Content,
@@ -167,7 +167,7 @@ def json_object(body: bytes) -> Json:
     if not body.strip():
         raise HttpError(422, "the request has no body; it takes a JSON object")
     try:
-        value = loads_received(body)
+        value = loads_body(body)
     except ValueError as error:
         raise HttpError(400, f"the body is no JSON: {error}") from None
     if not isinstance(value, dict):

@@ -152,6 +152,7 @@ def parse(schema: Schema, dependencies: Mapping[str, str], *, is_new: bool) -> P
             except InvalidSchemaError as error:
                 raise InvalidSchemaError(f"the reference {name:.200}: {error.reason}") from None
         made = ProtobufSchema(schema, _file_of(schema.text), files)
+        made.canonical()  # has to be as short as what is stored
         made.normalized()  # resolves the names of all types
         if is_new:
             made.check_consistency()

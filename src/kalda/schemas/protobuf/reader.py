@@ -42,6 +42,7 @@ class _Reader:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens: Final = tokens
         self._file: Final = ProtoFile()
+        self._service_names: Final[set[str]] = set()
         self._depth = 0
 
     def file(self) -> ProtoFile:
@@ -75,8 +76,9 @@ class _Reader:
                 file.types.append(made)
             case "service":
                 service = self._service()
-                if any(each.name == service.name for each in file.services):
+                if service.name in self._service_names:
                     tokens.fail(f"{service.name} is already defined", start)
+                self._service_names.add(service.name)
                 file.services.append(service)
             case "extend":
                 file.extends.append(self._extend())

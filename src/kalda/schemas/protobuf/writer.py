@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kalda.schemas.errors import InvalidSchemaError
+from kalda.schemas.parsing import TEXT_CHARACTERS_MAX
 from kalda.schemas.protobuf.elements import (
     SCALARS,
     TAG_MAX,
@@ -119,6 +120,12 @@ class _Writer:
         ]
         self._scope.pop()
         body = "".join(f"\n{_indented(each)}" for each in sections if each)
+        if len(body) > TEXT_CHARACTERS_MAX:
+            # 600 KB of messages inside each other became 12 MB, which took half a minute.
+            raise InvalidSchemaError(
+                f"the message {message.name:.200}, with its lines indented, has {len(body)} characters; at "
+                f"most {TEXT_CHARACTERS_MAX} are allowed"
+            )
         return f"message {message.name} {{{body}}}\n"
 
     def _enum(self, enum: EnumElement) -> str:
@@ -326,4 +333,5 @@ def _lines(values: Iterable[str]) -> str:
 
 
 def _indented(text: str) -> str:
-    return "".join(f"  {line}\n" for line in text.removesuffix("\n").split("\n")) if text else ""
+    indented = text.removesuffix("\n").replace("\n", "\n  ")
+    return f"  {indented}\n" if text else ""

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from kalda.clients.errors import ClientConfigError, ClientError
-from kalda.common.received_json import loads_received
+from kalda.common.received_json import loads_body
 from kalda.common.types import TopicPartition
 from kalda.http.callers import Caller, Callers
 from kalda.http.errors import HttpError
@@ -229,7 +229,7 @@ class ConsumerEndpoints:
 
 def _document(body: bytes) -> dict[str, Any]:
     try:
-        document = loads_received(body.decode())
+        document = loads_body(body.decode())
     except ValueError as error:
         raise HttpError(400, f"the body is not JSON: {error}") from None
     if not isinstance(document, dict):

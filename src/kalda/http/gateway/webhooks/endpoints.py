@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.errors import BrokerResponseError
 from kalda.common.errors import ErrorCode
-from kalda.common.received_json import loads_received
+from kalda.common.received_json import loads_body
 from kalda.http.callers import Caller, Callers
 from kalda.http.errors import HttpError
 from kalda.http.gateway.access import TopicAccess
@@ -60,7 +60,7 @@ class WebhookEndpoints:
         caller = await self._caller(request)
         name = request.path_params["webhook"]
         try:
-            given = loads_received((await request.body()).decode())
+            given = loads_body((await request.body()).decode())
             if not isinstance(given, dict):
                 raise HttpError(400, "the body is not a JSON object")
             subscription = read_subscription(name, given, caller.principal)

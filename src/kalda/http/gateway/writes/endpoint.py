@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from kalda.clients.errors import ClientError
 from kalda.clients.producer.async_producer import AsyncProducer
 from kalda.clients.producer.record_future import RecordFuture
+from kalda.http.background import Background
 from kalda.http.callers import Callers
 from kalda.http.errors import HttpError, status_of
 from kalda.http.gateway.access import TopicAccess
@@ -19,8 +20,8 @@ from kalda.http.gateway.writes.ledger import Ledger
 from kalda.http.gateway.writes.outgoing import InvalidBodyError, OutgoingRecord, read_records
 from kalda.security.acl.model import AclOperation
 
-BODY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of the requests that are written at once, beyond which others get the status 503."""
+INLINE_BYTES: Final = 64 * 1024
+"""Up to this size, records are read on the event loop."""
 
 
 class WriteEndpoint:
@@ -30,11 +31,11 @@ class WriteEndpoint:
     caller's right was checked. Others are written by the caller's own producer, each record for itself.
     """
 
-    def __init__(self, callers: Callers, access: TopicAccess, ledger: Ledger) -> None:
+    def __init__(self, callers: Callers, access: TopicAccess, ledger: Ledger, background: Background) -> None:
+        self._background: Final = background
         self._callers: Final = callers
         self._access: Final = access
         self._ledger: Final = ledger
-        self._bytes = 0
 
     async def post(self, request: Request) -> Response:
         """Answer a POST with the place of each record, or its error."""
@@ -47,12 +48,12 @@ class WriteEndpoint:
             if key is not None:
                 check_key(key)
             description = await self._access.check(caller, topic, AclOperation.WRITE)
-            if self._bytes >= BODY_BYTES_MAX:
-                raise HttpError(
-                    503, "too much is being written; try again later", headers={"Retry-After": "1"}
-                )
             body = await request.body()
-            records = read_records(body, request.headers, request.query_params.multi_items())
+            pairs = request.query_params.multi_items()
+            if len(body) <= INLINE_BYTES:
+                records = read_records(body, request.headers, pairs)
+            else:
+                records = await self._background.run(read_records, body, request.headers, pairs)
         except (InvalidParameterError, InvalidBodyError, InvalidEventError) as error:
             raise HttpError(400, str(error)) from None
         partitions = len(description.partitions)
@@ -62,15 +63,11 @@ class WriteEndpoint:
                     422,
                     f"records[{number}] is for partition {record.partition}; topic {topic} has {partitions}",
                 )
-        self._bytes += len(body)
-        try:
-            if key is not None:
-                print_of_request = fingerprint(topic, request.url.query, request.headers.items(), body)
-                answer = await self._ledger.write(caller.principal, topic, key, print_of_request, records)
-                return Response(answer.body, media_type="application/json")
-            return await _write(await caller.producer(), topic, records)
-        finally:
-            self._bytes -= len(body)
+        if key is not None:
+            print_of_request = fingerprint(topic, request.url.query, request.headers.items(), body)
+            answer = await self._ledger.write(caller.principal, topic, key, print_of_request, records)
+            return Response(answer.body, media_type="application/json")
+        return await _write(await caller.producer(), topic, records)
 
 
 async def _write(

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kalda.common.json_text import strict_json
-from kalda.common.received_json import loads_received
+from kalda.common.received_json import loads_body
 from kalda.http.gateway import cloud_events
 from kalda.http.gateway.parameters import InvalidParameterError, read_int, read_word
 from kalda.http.gateway.streams.event_ids import PARTITION_MAX
@@ -161,6 +161,9 @@ def _json_values(body: bytes, *, is_split: bool) -> list[OutgoingRecord]:
 
 
 def _lines(body: bytes) -> list[bytes]:
+    count = body.count(b"\n")
+    if count > 2 * RECORDS_MAX:
+        raise InvalidBodyError(f"the body has {count} lines; at most {RECORDS_MAX} records are allowed")
     lines = [line.strip() for line in body.split(b"\n")]
     for number, line in enumerate(lines, 1):
         if line:
@@ -250,7 +253,7 @@ def _number(given: Mapping[str, Any], name: str, where: str, high: int) -> int |
 
 def _parsed(data: bytes, what: str) -> Any:
     try:
-        return loads_received(data.decode())
+        return loads_body(data.decode())
     except UnicodeDecodeError as error:
         raise InvalidBodyError(f"{what} is not UTF-8: byte {error.start} is wrong") from None
     except ValueError as error:

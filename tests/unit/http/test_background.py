@@ -1,0 +1,57 @@
+"""The threads for what takes long."""
+
+import asyncio
+import threading
+
+import pytest
+
+from kalda.http.background import WAITING_MAX, Background
+from kalda.http.errors import HttpError
+
+
+async def test_results_and_errors_come_back() -> None:
+    background = Background(2)
+
+    assert [0, 1, 4] == await asyncio.gather(*(background.run(pow, each, 2) for each in range(3)))
+    with pytest.raises(ZeroDivisionError):
+        await background.run(divmod, 1, 0)
+    await background.close()
+
+
+async def test_a_shutdown_does_not_wait_for_what_runs() -> None:
+    """SIGTERM took 94 s while a schema was parsed."""
+    background = Background(1)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def long() -> str:
+        has_begun.set()
+        may_end.wait()
+        return "done"
+
+    running = asyncio.create_task(background.run(long))
+    waiting = asyncio.create_task(background.run(pow, 2, 2))
+    await asyncio.to_thread(has_begun.wait)
+    await background.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(HttpError, match="too much"):
+        await background.run(pow, 2, 2)
+    threads = [each for each in threading.enumerate() if each.name == "kalda-http-0"]
+    assert [True] == [each.daemon for each in threads]
+    may_end.set()
+    assert "done" == await running
+
+
+async def test_too_many_calls_are_refused() -> None:
+    background = Background(1)
+    may_end = threading.Event()
+    calls = [asyncio.create_task(background.run(may_end.wait)) for _ in range(WAITING_MAX + 1)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(HttpError) as refused:
+        await background.run(pow, 2, 2)
+    assert 503 == refused.value.status
+    may_end.set()
+    assert [True] * len(calls) == await asyncio.gather(*calls)
+    await background.close()
