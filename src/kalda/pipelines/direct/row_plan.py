@@ -37,7 +37,6 @@ RESERVED_NAME: Final = "ReservedName"
 _OWN_PREFIX: Final = "__kalda_"
 MALFORMED_TIMESTAMP: Final = "MalformedTimestamp"
 """The class of a record whose timestamp is kept and fits no column."""
-_NO_COLUMNS: Final = pa.struct([])
 _TIMESTAMP_MESSAGE: Final = (
     "the record's timestamp is no count of milliseconds that a timestamp column holds; its producer may "
     "count in nanoseconds: mend it, or leave timestamp out of keep"
@@ -198,13 +197,18 @@ class RowPlan:
         """Whether the rows are made of the values."""
         return self.decoder is not None or "value" in self.keep
 
-    def columns_of(self, values: pa.Array, known: pa.StructType = _NO_COLUMNS) -> pa.StructType:
-        """Return the columns that values have, where nothing declares them.
+    def columns_of(self, values: pa.Array) -> pa.StructType:
+        """Return the columns that values have, where nothing declares them."""
+        return self._open().columns(values)
 
-        A value that does not fit the columns of earlier batches, `known`, is bad, so its other fields do not
-        count: they must not turn the column of good values into text.
+    def good_columns_of(self, values: pa.Array, known: pa.StructType, shown: pa.StructType) -> pa.StructType:
+        """Return the columns that good values show, which fit the columns of earlier batches.
+
+        Args:
+            values: The values.
+            known: The columns of earlier batches.
+            shown: The columns of all of the values.
         """
-        shown = self._open().columns(values)
         columns = settled(extended(known, shown))
         if columns == settled(merged(known, shown)):
             return shown
@@ -213,7 +217,8 @@ class RowPlan:
         except FormatError:
             return shown  # too many columns, which the driver finds for the batch as a whole
         assert plan.decoder is not None, "values have a decoder"
-        return self._open().columns(values.filter(_good(len(values), plan.decoder.decode(values).errors)))
+        good = _good(len(values), plan.decoder.decode(values).errors)
+        return self.columns_of(values.filter(good))
 
     def with_columns(self, columns: pa.StructType) -> "RowPlan":
         """Return the plan for values with these columns, which were found in all values of a batch.

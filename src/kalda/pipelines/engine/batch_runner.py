@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.formats import FormatError
-from kalda.formats.merging import extended, merged_all, settled
 from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
-from kalda.pipelines.direct.columns_job import ColumnsJob
+from kalda.pipelines.direct.columns_job import ColumnsJob, ShownColumns
 from kalda.pipelines.direct.range_job import RangeJob
 from kalda.pipelines.direct.row_plan import RowPlan, RowPlanError
 from kalda.pipelines.direct.row_steps import StepError
@@ -346,7 +345,7 @@ class BatchRunner:
         known = self._log.read_columns()
         finding = ColumnsJob(job.batch_id, self._source, job.rows, job.passed, known)
         shown = run_ranges(session, finding, ranges)
-        self._columns = settled(extended(known, merged_all(shown)))
+        self._columns = ShownColumns.together(shown).beside(known)
         if not len(self._columns) and not job.rows.keep:
             return None
         try:

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from kalda.common.types import TopicPartition
 from kalda.formats import FormatError, RegistryError
-from kalda.formats.merging import merged_all, settled
-from kalda.pipelines.direct.columns_job import ColumnsJob
+from kalda.pipelines.direct.columns_job import ColumnsJob, ShownColumns
 from kalda.pipelines.direct.range_job import RangeJob
 from kalda.pipelines.direct.range_records import RangeReader, read_range
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan, RowPlanError
@@ -149,7 +148,8 @@ def _expectations(spec: PipelineSpec) -> Expectations | None:
 def _with_columns(job: RangeJob, ranges: Sequence[OffsetRange]) -> RangeJob:
     """Return the job for the columns that the values of these records show."""
     finding = ColumnsJob(job.batch_id, job.source, job.rows, read=job.read)
-    found = settled(merged_all(finding.run(each, part) for part, each in enumerate(ranges)))
+    shown = ShownColumns.together(finding.run(each, part) for part, each in enumerate(ranges))
+    found = shown.beside(pa.struct([]))
     rows = job.rows.with_columns(found)
     if len(found) or rows.keep:
         return replace(job, rows=rows)

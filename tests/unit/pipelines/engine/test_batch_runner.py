@@ -233,7 +233,7 @@ def test_columns_that_values_show_are_kept_after_the_commit(
 def test_a_stray_value_does_not_shape_the_columns_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is bad for a column that is known, so its other fields, of types of their own, do not count."""
+    """It is bad for a column that is known, so its other fields do not decide the types of good values."""
     stray = b'{"id":"x","amount":"n/a","at":{"no":1},"only":1}'
     good = [b'{"id":2,"amount":5,"at":{"x":1}}', b'{"id":2.5,"amount":7}']
     target = ListTarget()
@@ -250,8 +250,29 @@ def test_a_stray_value_does_not_shape_the_columns_of_the_others(
 
     assert outcome is not None
     assert (3, 2) == tuple(outcome.account.total(name) for name in ("rows_out", "dlq"))
-    row = {"id": 2, "amount": 5, "at": {"x": 1}}
-    assert [row, {"id": 2.5, "amount": 7, "at": None}, row] == target.rows[1:]
+    row = {"id": 2, "amount": 5, "at": {"x": 1, "no": None}, "only": None}
+    assert [row, {"id": 2.5, "amount": 7, "at": None, "only": None}, row] == target.rows[1:]
+
+
+def test_a_stray_value_keeps_the_fields_that_make_it_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field without a column is ignored, so that the value would be good and the field lost."""
+    stray = [b'{"id":2,"b":0.5}', b'{"id":3,"B":0.5,"c":1}', b'{"id":"x","__kalda_x":1}']
+    target = ListTarget()
+    made = pipeline(
+        tmp_path,
+        monkeypatch,
+        Topic({0: [b'{"id":1,"b":true}', *stray, b'{"id":4,"__kalda_x":1}']}),
+        target=target,
+        source="value: json",
+    )
+    made.process(0, (0, 0, 1))
+
+    outcome = made.process(1, (0, 1, 5))
+
+    assert outcome is not None
+    assert (0, 4) == tuple(outcome.account.total(name) for name in ("rows_out", "dlq"))
 
 
 def test_a_batch_that_shows_no_column_is_decided_without_a_table(
