@@ -28,7 +28,7 @@ test. Those of asyncio end with their loop; a loop that is left behind has socke
 GRPC_THREAD = "(_poll_wrapper)"
 """The end of the name of gRPC's thread: one for all channels, until none is left."""
 
-SECONDS_MAX = 10.0
+SECONDS_MAX = 60.0
 """How long the threads of a closed client may take to end on a loaded machine."""
 STARTING_SECONDS = 0.001
 """The pause between two checks of a thread that is being started."""

@@ -52,7 +52,7 @@ USERS = {
 }
 SASL_LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL")
 ADMIN = "admin"
-AUDIT_SECONDS = 10.0
+AUDIT_SECONDS = 60.0
 
 
 class Way(NamedTuple):

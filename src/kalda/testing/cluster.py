@@ -247,7 +247,7 @@ class Cluster(ClientConfigs):
         """
         return self._broker(broker_id).server
 
-    def controller_id(self, timeout_seconds: float = 10.0) -> int:
+    def controller_id(self, timeout_seconds: float = 30.0) -> int:
         """Return the id of the broker that is the controller, waiting until there is one.
 
         Raises:

@@ -21,7 +21,7 @@ from kalda.testing.planned_faults import FaultyCluster, PlannedFaults
 class InProcessCluster(FaultyCluster, Protocol):
     """What the faults of an in-process cluster need of it."""
 
-    def controller_id(self, timeout_seconds: float = 10.0) -> int:
+    def controller_id(self, timeout_seconds: float = 30.0) -> int:
         """Return the id of the controller."""
 
     def expire_session(self, broker_id: int) -> None:

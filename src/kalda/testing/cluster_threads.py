@@ -373,14 +373,14 @@ class CoordinatorThread(MemberThread):
             self._listener.abort()
 
 
-_KILL_SECONDS_MAX: Final = 5.0
+_KILL_SECONDS_MAX: Final = 30.0
 """How long the tasks of a killed member may take to end; what they do meanwhile has no effect."""
 
-_PAUSE_SECONDS_MAX: Final = 5.0
-"""How long a loop may be busy with one callback."""
+_PAUSE_SECONDS_MAX: Final = 30.0
+"""How long a loop may be busy with one callback, on a machine that is busy, too."""
 
 
-_FAULTS_SECONDS_MAX: Final = 5.0
+_FAULTS_SECONDS_MAX: Final = 30.0
 """How long a test waits until a busy broker applies faults."""
 
 

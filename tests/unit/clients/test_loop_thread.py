@@ -27,7 +27,7 @@ def thread() -> Iterator[LoopThread]:
 
 
 def wait_ended(name: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(each.name == name for each in threading.enumerate()):
         assert time.monotonic() < deadline, f"{name} still runs"
         time.sleep(0.001)
