@@ -14,6 +14,8 @@ _SOURCE = Path(__file__).parent / "go"
 _CHART_SOURCE = Path(__file__).parent / "chart"
 """A module of its own: Helm's and Kubernetes' modules take minutes to build, and clients do not need them."""
 _NATS_SOURCE = Path(__file__).parent / "nats_cli"
+_CONFLUENT_SOURCE = Path(__file__).parent / "go_confluent"
+"""A module of its own: confluent-kafka-go is built with a C compiler."""
 _BUILD_SECONDS = 900
 """The first build takes minutes on a small machine."""
 KGO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
@@ -67,6 +69,20 @@ def nats_command() -> Path:
     return program
 
 
+def confluent_program() -> Path:
+    """Return the program of `tests/compat/go_confluent`.
+
+    Raises:
+        NotAvailableError: there is no Go or no C compiler, or the modules cannot be fetched.
+    """
+    if shutil.which("cc") is None:
+        raise NotAvailableError("confluent-kafka-go needs a C compiler and there is no 'cc' on the PATH")
+    program = _built(_CONFLUENT_SOURCE) / "confluent"
+    done = _go("build", "-o", str(program), ".", source=_CONFLUENT_SOURCE, with_c=True)
+    assert 0 == done.returncode, done.stderr
+    return program
+
+
 def etcd_programs(version: str) -> Path:
     """Return a directory with ``etcd`` and ``etcdctl`` of a version such as ``3.7.3``.
 
@@ -103,11 +119,11 @@ def _directory() -> Path:
     return built
 
 
-def _go(*arguments: str, source: Path = _SOURCE) -> subprocess.CompletedProcess[str]:
+def _go(*arguments: str, source: Path = _SOURCE, with_c: bool = False) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["go", *arguments],
         cwd=source,
-        env={**os.environ, "CGO_ENABLED": "0"},
+        env={**os.environ, "CGO_ENABLED": str(int(with_c))},
         capture_output=True,
         text=True,
         timeout=_BUILD_SECONDS,
