@@ -5,6 +5,7 @@ by name before a row is written. Facts are those of Delta's PROTOCOL.md.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ _LEGACY_WRITER_MAX: Final = 5
 _FEATURES_WRITER: Final = 7
 _CONSTRAINT: Final = "delta.constraints."
 _INVARIANT: Final = "delta.invariants"
+_LENGTH_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where Spark notes that a text is ``char(n)`` or ``varchar(n)``; the column itself is a plain text."""
+_LENGTH: Final = re.compile(r"(?:var)?char\((\d+)\)")
 _REFUSED_COLUMNS: Final = {
     "delta.generationExpression": "is generated",
     "delta.identity.start": "is an identity column",
@@ -65,7 +69,10 @@ def column_faults(schema: Mapping[str, Any]) -> list[str]:
 
 
 def constraints(schema: Mapping[str, Any], configuration: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the conditions of a table in SQL, by name: CHECK constraints and invariants of columns."""
+    """Return the conditions of a table in SQL, by name.
+
+    These are its CHECK constraints, and the invariants and the greatest lengths of columns.
+    """
     found = {
         name.removeprefix(_CONSTRAINT): text
         for name, text in configuration.items()
@@ -75,6 +82,12 @@ def constraints(schema: Mapping[str, Any], configuration: Mapping[str, str | Non
         invariant = column["metadata"].get(_INVARIANT)
         if invariant is not None:
             found[f"of the column {column['name']}"] = json.loads(invariant)["expression"]["expression"]
+        kind = _LENGTH.fullmatch(str(column["metadata"].get(_LENGTH_TYPE)))
+        if kind is not None and column["type"] == "string":
+            name = column["name"].replace("`", "``")
+            found[f"{kind[0]} of the column {column['name']}"] = (
+                f"`{name}` is null or length(`{name}`) <= {kind[1]}"
+            )
     return found
 
 

@@ -51,6 +51,7 @@ from kalda.pipelines.tables.object_store import delta_options
 from kalda.pipelines.tables.partitions import (
     check_fields,
     parse_fields,
+    text_faults,
     value_of_text,
     value_text,
     with_partition_columns,
@@ -424,6 +425,7 @@ class DeltaLakeTable:
         found = feature_faults(protocol.min_writer_version, protocol.writer_features or ())
         found += column_faults(schema)
         found += condition_faults(constraints(schema, configuration), _schema_of(opened))
+        found += text_faults(self._fields, _schema_of(opened))
         if self.spec.keys and is_append_only(configuration):
             found.append("delta.appendOnly=true forbids the mode upsert")
         own = [field.name for field in self._fields]

@@ -136,7 +136,7 @@ def check_fields(
             )
         kind = schema.field(index).type
         if field.transform is Transform.IDENTITY:
-            if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_binary(kind):
+            if _has_no_text(kind):
                 raise TableSpecError(
                     f"partition_by names {field.source!r} of type {kind}; allowed are texts, integers, "
                     "booleans, "
@@ -156,6 +156,21 @@ def check_fields(
                 f"{field.name!r}, "
                 "but the rows have that column already; rename it"
             )
+
+
+def text_faults(fields: Sequence[PartitionField], schema: pa.Schema) -> list[str]:
+    """Return the columns of a table's partitions whose values have no text that all readers read."""
+    return [
+        f"it is partitioned by {field.source}, which is {schema.field(field.source).type}"
+        for field in fields
+        if field.transform is Transform.IDENTITY
+        and schema.get_field_index(field.source) >= 0
+        and _has_no_text(schema.field(field.source).type)
+    ]
+
+
+def _has_no_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_binary(kind))
 
 
 def with_partition_columns(schema: pa.Schema, fields: Sequence[PartitionField]) -> pa.Schema:

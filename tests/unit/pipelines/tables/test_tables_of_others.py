@@ -462,6 +462,45 @@ def iceberg(tmp_path: Path, schema: Schema) -> IcebergTable:
     return table
 
 
+@pytest.mark.parametrize(("kind", "arrow"), [("binary", "binary"), ("double", "double"), ("float", "float")])
+def test_a_delta_table_with_partitions_that_have_no_text_is_refused(
+    tmp_path: Path, kind: str, arrow: str
+) -> None:
+    """The log has texts of partitions; engines do not agree on those of bytes and of NaN."""
+    delta_log(
+        tmp_path,
+        protocol={"minReaderVersion": 1, "minWriterVersion": 2},
+        fields=[field("id"), field("part", kind)],
+        partition_by=["part"],
+    )
+    table = open_table(spec_of(tmp_path, TableFormat.DELTA, partition_by=("part",)))
+
+    assert [f"it is partitioned by part, which is {arrow}"] == table.faults()
+
+
+def test_texts_of_a_delta_table_are_no_longer_than_spark_declares(tmp_path: Path) -> None:
+    """Spark checks ``varchar(n)`` and ``char(n)`` when it writes, and relies on it when it reads."""
+    kinds = {"short": "varchar(2)", "co`de": "char(3)"}
+    columns = [field(name, "string", {"__CHAR_VARCHAR_TYPE_STRING": kind}) for name, kind in kinds.items()]
+    delta_log(
+        tmp_path, protocol={"minReaderVersion": 1, "minWriterVersion": 2}, fields=[field("id"), *columns]
+    )
+    table = open_table(spec_of(tmp_path, TableFormat.DELTA))
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in kinds)])
+    good = {"id": 1, "short": "\u00e9\U0001f600", "co`de": None}
+
+    reasons = put(
+        table,
+        [good, {"id": 2, "short": "abc"}, {"id": 3, "co`de": "abcd"}, {"id": 4, "co`de": "abc"}],
+        schema,
+    )
+
+    assert [True, True] == [kind in reason for kind, reason in zip(kinds.values(), reasons, strict=True)], (
+        reasons
+    )
+    assert [1, 4] == [row["id"] for row in rows_of(table)]
+
+
 def test_required_fields_of_an_iceberg_table(tmp_path: Path) -> None:
     schema = Schema(
         NestedField(1, "id", LongType(), required=True),
