@@ -16,12 +16,12 @@ HELD = {quota_entity({"user": None, "client-id": None}): {"producer_byte_rate": 
 
 
 SHORT = {
-    "default.api.timeout.ms": "2000",
-    "max.block.ms": "2000",
-    "request.timeout.ms": "1500",
-    "delivery.timeout.ms": "2000",
+    "default.api.timeout.ms": "5000",
+    "max.block.ms": "5000",
+    "request.timeout.ms": "4000",
+    "delivery.timeout.ms": "5000",
 }
-"""What is in vain here ends soon."""
+"""What is in vain here ends soon; what is not has the time that a busy machine needs."""
 
 
 @pytest.fixture
