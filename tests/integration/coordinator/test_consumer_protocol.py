@@ -23,7 +23,7 @@ from tests.integration.cluster.helpers import (
 SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.session.timeout.ms": "20000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",

@@ -54,7 +54,7 @@ def new_consumer(
     bootstrap: str, group: str, protocol: GroupProtocol = "classic", **options: Any
 ) -> AsyncConsumer:
     if protocol == "classic":
-        options = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 200, **options}
+        options = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 200, **options}
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
     return AsyncConsumer(bootstrap_servers=bootstrap, group_id=group, group_protocol=protocol, **options)
 
