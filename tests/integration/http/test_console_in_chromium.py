@@ -58,6 +58,15 @@ class Page:
     def open(self, path: str) -> None:
         self.driver.get(f"{self.url}/console{path}")
 
+    def open_with_link(self, path: str, text: str) -> None:
+        """Open a page until it has a link: brokers learn of new topics one after the other."""
+
+        def has_link(driver: webdriver.Chrome) -> bool:
+            self.open(path)
+            return bool(driver.find_elements(By.LINK_TEXT, text))
+
+        self.wait(has_link)
+
     def wait(self, found: Callable[[webdriver.Chrome], T]) -> T:
         return WebDriverWait(self.driver, 60, ignored_exceptions=PASSING).until(found)
 
@@ -293,7 +302,7 @@ def test_8_dead_letters_are_retried_in_four_clicks(
         )
         send.send("chrome_pipe.dlq", b"oops", key=b"k", headers=letter.headers())
     send.flush()
-    page.open("/pipelines?q=chrome_pipe")
+    page.open_with_link("/pipelines?q=chrome_pipe", "3")
     page.link("3")
     page.shows("JsonError")
     assert "owned" not in page.driver.title
