@@ -8,7 +8,7 @@ import re
 from array import array
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -49,11 +49,13 @@ _TRIM_AT: Final = 4096
 class SubjectEntry:
     """A subject of a stream."""
 
-    __slots__ = ("count", "is_last_removed", "kept", "last", "name", "number")
+    __slots__ = ("count", "first", "is_last_removed", "kept", "last", "name", "number")
 
-    def __init__(self, name: bytes, number: int) -> None:
+    def __init__(self, name: bytes, number: int, first: int) -> None:
         self.name: Final = name
         self.number: Final = number
+        self.first = first
+        """The sequence of its first message, or an earlier one."""
         self.count = 0
         self.last = 0
         """The sequence of its last message, or a later one if that was removed."""
@@ -155,7 +157,7 @@ class StreamIndex:
             self._restart_at(sequence)
         entry = self.subjects.get(subject)
         if entry is None:
-            entry = self._new_entry(subject)
+            entry = self._new_entry(subject, sequence)
         self._numbers.append(entry.number)
         self._sizes.append(size)
         self._times.append(time_ms)
@@ -187,13 +189,14 @@ class StreamIndex:
             self._base = sequence
         entry = self.subjects.get(subject)
         if entry is None:
-            entry = self._new_entry(subject)
+            entry = self._new_entry(subject, sequence)
         at = sequence - self._base
         self._numbers[at], self._sizes[at], self._times[at] = entry.number, size, time_ms
         self.first = min(self.first, sequence)
         self._count(sequence, size)
         before = entry.last
         entry.count += 1
+        entry.first = min(entry.first, sequence)
         if sequence > before:
             entry.last, entry.is_last_removed = sequence, False
         if self._per_subject <= 0:
@@ -228,6 +231,8 @@ class StreamIndex:
         self._numbers[at] = _NONE
         self._count_removed(sequence, size)
         entry.count -= 1
+        if sequence == entry.first:
+            entry.first += 1
         kept = entry.kept
         while kept and not self.has(kept[0]):
             kept.popleft()
@@ -276,13 +281,13 @@ class StreamIndex:
         del self._numbers[:], self._sizes[:], self._times[:]
         self._base = self.first = self.next = sequence
 
-    def _new_entry(self, subject: bytes) -> SubjectEntry:
+    def _new_entry(self, subject: bytes, first: int) -> SubjectEntry:
         if self._free_numbers:
             number = self._free_numbers.pop()
         else:
             number = len(self._by_number)
             self._by_number.append(None)
-        entry = SubjectEntry(subject, number)
+        entry = SubjectEntry(subject, number, first)
         self._by_number[number] = self.subjects[subject] = entry
         self.subject_bytes += len(subject)
         return entry
@@ -337,6 +342,41 @@ class StreamIndex:
                     entry.last, entry.is_last_removed = sequence, False
             at = start
             yield
+
+    def roll_up(self, befores: Mapping[bytes, int]) -> Iterator[int | None]:
+        """Look for the messages of subjects before a sequence of each; yield them, and None after a step.
+
+        The caller removes each before it asks for the next one. All subjects are looked for in one pass over
+        the sequences, which ends when no message is left: a stream may get many roll-ups at once.
+        """
+        wanted = {subject: before for subject, before in befores.items() if self._has_before(subject, before)}
+        at = max(min((self.subjects[each].first for each in wanted), default=0), self.first)
+        end = min(max(wanted.values(), default=0), self.next)
+        looked = 0
+        while at < end and wanted:
+            number = self.number_at(at)
+            entry = self._by_number[number] if number >= 0 else None
+            if entry is not None and at < wanted.get(entry.name, 0):
+                yield at
+                if not self._has_before(entry.name, wanted[entry.name]):
+                    del wanted[entry.name]
+            looked += 1
+            if not looked % _SCANNED_PER_STEP:
+                yield None
+            at = max(at + 1, self.first)
+        for subject, before in wanted.items():
+            entry = self.subjects.get(subject)
+            if entry is not None:
+                entry.first = max(entry.first, before)
+
+    def _has_before(self, subject: bytes, before: int) -> bool:
+        """Return whether a subject may have a message before a sequence."""
+        entry = self.subjects.get(subject)
+        return (
+            entry is not None
+            and entry.first < before
+            and not (entry.count == 1 and entry.last >= before and not entry.is_last_removed)
+        )
 
     def last_before(self, filter_: "SubjectFilter", end: int) -> Steps[int | None]:
         """Find the last message before `end` of the subjects that a filter includes."""

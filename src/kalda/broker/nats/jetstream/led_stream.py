@@ -97,6 +97,8 @@ class LedStream:
         self._is_reading = False
         self._purges: Final[deque[tuple[SubjectFilter, int]]] = deque()
         """Filters and sequences: messages before the sequence are to be removed."""
+        self._rollups: Final[dict[bytes, int]] = {}
+        """The same of single subjects."""
         self._transactions: Final = OpenTransactions()
         self._start = 0
         """The sequence before which messages are being removed, because the log has them no more."""
@@ -278,8 +280,10 @@ class LedStream:
         if found.message_id is not None:
             self.ids.add(found.message_id, found.sequence, time_ms)
         if found.rollup is not None and self.config.allow_rollup_hdrs:
-            filter_ = SubjectFilter() if found.rollup == ROLLUP_ALL else _literal(found.subject)
-            self._purges.append((filter_, found.sequence))
+            if found.rollup == ROLLUP_ALL:
+                self._purges.append((SubjectFilter(), found.sequence))
+            else:
+                self._rollups[found.subject] = max(found.sequence, self._rollups.get(found.subject, 0))
         for consumer in self.consumers.values():
             consumer.added(found.sequence, found.subject)
 
@@ -354,7 +358,7 @@ class LedStream:
         loop = self.parts.loop
         deadline = loop.time() + TURN_S
         while self._queue:
-            if self._is_reading or self._purges:
+            if self._is_reading or self._purges or self._rollups:
                 self._finish_purges_soon()
                 return
             if self._is_behind():
@@ -492,7 +496,7 @@ class LedStream:
         return count
 
     def _finish_purges_soon(self) -> None:
-        if self._purges and not self._is_reading:
+        if (self._purges or self._rollups) and not self._is_reading:
             self._is_reading = True
             self.parts.run("roll up", self._finish_purges_now())
 
@@ -509,6 +513,17 @@ class LedStream:
             filter_, before = self._purges[0]
             await self.remove_before(filter_, before)
             self._purges.popleft()
+        if self._rollups:
+            count = 0
+            for sequence in self.index.roll_up(self._rollups):
+                if self.is_closed:
+                    break
+                if sequence is not None:
+                    self.remove(sequence)
+                    count += 1
+                if sequence is None or not count % self._messages_at_once:
+                    await asyncio.sleep(0)
+            self._rollups.clear()
 
     def _remove_overdue(self) -> None:
         """Remove what the limits of the stream do not allow, for one turn."""
@@ -623,7 +638,3 @@ class LedStream:
 def _first_of(found: Iterator[T]) -> list[T]:
     """Return the next entries: a page of compressed batches may have very many."""
     return list(islice(found, ENTRIES_MAX))
-
-
-def _literal(subject: bytes) -> SubjectFilter:
-    return SubjectFilter([subject.decode(errors="surrogateescape")])
