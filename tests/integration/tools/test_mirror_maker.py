@@ -50,24 +50,34 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def consumer(files: Files, source: KaldaProcess, group: str, name: str = "consumer") -> Path:
+PATIENT_MS = 20_000
+"""A session that a busy machine does not end."""
+SHORT_MS = 1_500
+"""The session of a mirror that is killed: the next one waits for its end."""
+
+
+def consumer(
+    files: Files, source: KaldaProcess, group: str, name: str = "consumer", session_ms: int = PATIENT_MS
+) -> Path:
     return files(
         name,
         bootstrap_servers=source.bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
-        session_timeout_ms=1_000,
+        session_timeout_ms=session_ms,
         heartbeat_interval_ms=200,
     )
 
 
-def old_consumer(files: Files, source: KaldaProcess, group: str, name: str = "consumer") -> Path:
+def old_consumer(
+    files: Files, source: KaldaProcess, group: str, name: str = "consumer", session_ms: int = PATIENT_MS
+) -> Path:
     return files(
         name,
         zk_connect=source.zookeeper,
         groupid=group,
         autooffset_reset="smallest",
-        zk_sessiontimeout_ms=1_500,
+        zk_sessiontimeout_ms=session_ms,
         zk_connectiontimeout_ms=30_000,
         rebalance_backoff_ms=300,
         rebalance_max_retries=30,
@@ -170,13 +180,14 @@ def test_restart_loses_nothing(
     clusters: list[KaldaProcess],
     files: Files,
     ending: signal.Signals,
-    kind: Callable[[Files, KaldaProcess, str], Path],
+    kind: Callable[..., Path],
 ) -> None:
     """After SIGTERM nothing is copied twice; after SIGKILL what was not committed may be."""
     source, _, target = clusters
     topic = f"restart-{ending.name}-{kind.__name__}"
+    session_ms = SHORT_MS if ending is signal.SIGKILL else PATIENT_MS
     arguments = (
-        *("--consumer.config", kind(files, source, topic)),
+        *("--consumer.config", kind(files, source, topic, session_ms=session_ms)),
         *("--producer.config", files("producer", broker_list=f"0:{target.bootstrap}")),
         *("--whitelist", topic, "--offset.commit.interval.ms", 100),
     )

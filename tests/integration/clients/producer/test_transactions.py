@@ -258,7 +258,7 @@ def test_a_transaction_that_timed_out_cannot_be_committed(
     """The coordinator has aborted it; in no case may the commit seem to succeed (KIP-588)."""
     topic = make_topic(cluster)
     with Producer(
-        bootstrap_servers=cluster.bootstrap, transactional_id=transactional_id, transaction_timeout_ms=1_000
+        bootstrap_servers=cluster.bootstrap, transactional_id=transactional_id, transaction_timeout_ms=5_000
     ) as producer:
         producer.init_transactions()
         producer.begin_transaction()
