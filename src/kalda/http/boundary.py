@@ -143,7 +143,7 @@ class Boundary:
             return http_error_of(error)
         if isinstance(error, HTTPException):
             return HttpError(error.status_code, error.detail, headers=error.headers)
-        logger.error("%s %s failed", scope.get("method", "WebSocket"), scope["path"], exc_info=error)
+        logger.error("%s %.500s failed", scope.get("method", "WebSocket"), scope["path"], exc_info=error)
         return HttpError(500, "the server failed; its log has the reason")
 
     def _response(self, scope: Scope, error: HttpError) -> Response:

@@ -446,6 +446,12 @@ def test_a_condition_reaches_nothing_but_the_records(browser: Browser, searched:
     assert "root:" not in page
 
 
+@pytest.mark.parametrize("path", ["produce?from=%s:0", "live/events?partition=%s"])
+def test_a_partition_of_thousands_of_digits_is_refused(browser: Browser, searched: str, path: str) -> None:
+    topic = searched.removesuffix("/records")
+    assert "is no" in browser.get(f"{topic}/{path % ('9' * 5_000)}", 422)
+
+
 def test_a_group_is_reset_to_what_was_shown(
     browser: Browser, admin: Admin, http_cluster: HttpCluster
 ) -> None:

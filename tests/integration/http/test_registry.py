@@ -119,6 +119,8 @@ def test_the_lenient_policy_lets_properties_be_added_to_a_json_schema(
         ("GET", "/subjects/none/versions/0", None, (422, 42202)),
         ("GET", "/schemas/ids/99999", None, (404, 40403)),
         ("GET", "/schemas/ids/x", None, (404, 404)),
+        ("GET", "/schemas/ids/--5", None, (404, 404)),
+        ("GET", "/schemas/ids/" + "9" * 5_000, None, (404, 404)),
         ("POST", "/subjects/none", {"schema": '"int"'}, (404, 40401)),
         ("POST", "/subjects/none/versions", {"schema": "no"}, (422, 42201)),
         ("POST", "/subjects/none/versions", {"schema": ""}, (422, 42201)),

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import ConfigStore
+from kalda.broker.config.config_admin import require_this_broker
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kalda.cluster.cluster_store import ClusterStore
@@ -436,3 +437,10 @@ def test_settings_can_be_loaded_before_there_are_logs() -> None:
     store.set_broker({"log.segment.bytes": "100"})
 
     assert 100 == store.log_config("a").segment_bytes
+
+
+@pytest.mark.parametrize("name", ["--5", "9" * 5_000, "-", "x", "", "1_0", "\u0663"])
+def test_a_broker_whose_id_is_no_number_is_refused(name: str) -> None:
+    """The ids --5 and 99…9 were answered by UNKNOWN_SERVER_ERROR."""
+    with pytest.raises(ApiError, match="must be an integer"):
+        require_this_broker(name, 0)

@@ -291,8 +291,8 @@ def require_this_broker(name: str, broker_id: int) -> None:
     Raises:
         ApiError: INVALID_REQUEST.
     """
-    if not name.lstrip("-").isascii() or not name.lstrip("-").isdigit():
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"A broker's id must be an integer, but it is: {name}")
+    if not (name.isascii() and name.removeprefix("-").isdigit() and len(name) <= 20):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"A broker's id must be an integer, but it is: {name:.100}")
     if int(name) != broker_id:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id: this is {broker_id}, but {name} was asked."

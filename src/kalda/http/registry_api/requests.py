@@ -141,7 +141,7 @@ def id_number(text: str) -> int:
     Raises:
         HttpError: it is none (404).
     """
-    if not text.isascii() or not text.lstrip("-").isdigit():
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20):
         raise HttpError(404, "HTTP 404 Not Found")
     return int(text)
 
