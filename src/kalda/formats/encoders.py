@@ -459,7 +459,7 @@ class ProtobufEncoder:
                 found.append(None)
                 continue
             try:
-                found.append(head + make(**_arguments(descriptor, row)).SerializeToString())
+                found.append(head + make.SerializeToString(make(**_arguments(descriptor, row))))
             except Exception as error:  # a field may be of any kind, and so is what its setter raises
                 raise EncodeError(f"row {index} does not fit the Protobuf message: {error}") from error
         return pa.array(found, pa.binary())

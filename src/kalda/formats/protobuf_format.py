@@ -241,8 +241,9 @@ class MessageReader:
             except (DecodeError, UnicodeDecodeError) as error:
                 failures.append(DecodeFailure(place, MALFORMED, cut(f"not a Protobuf message: {error}")))
                 continue
-            if not message.IsInitialized():
-                missing = ", ".join(message.FindInitializationErrors())
+            # Methods of the class: fields may have the names of methods.
+            if not self._make.IsInitialized(message):
+                missing = ", ".join(self._make.FindInitializationErrors(message))
                 failures.append(
                     DecodeFailure(place, MALFORMED, cut(f"required fields are missing: {missing}"))
                 )
@@ -300,8 +301,8 @@ def _reader_of(field: FieldDescriptor) -> Read:
         return lambda message: [convert(item) for item in getattr(message, name)]
     if field.has_presence:
         if convert is None:
-            return lambda message: getattr(message, name) if message.HasField(name) else None
-        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+            return lambda message: getattr(message, name) if _has(message, name) else None
+        return lambda message: convert(getattr(message, name)) if _has(message, name) else None
     if convert is None:
         return lambda message: getattr(message, name)
     return lambda message: convert(getattr(message, name))
@@ -324,10 +325,15 @@ def _converter(field: FieldDescriptor) -> Read | None:
     return None
 
 
+def _has(message: Any, name: str) -> bool:
+    return bool(type(message).HasField(message, name))
+
+
 def _cells(message: Any) -> int:
     """Return how many fields the message and those inside it have, set or not."""
-    count = len(message.DESCRIPTOR.fields)
-    for field, value in message.ListFields():
+    kind = type(message)
+    count = len(kind.DESCRIPTOR.fields)
+    for field, value in kind.ListFields(message):
         if field.message_type is None:
             count += len(value) if field.is_repeated else 0
         elif is_map(field):

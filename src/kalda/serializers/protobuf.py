@@ -74,7 +74,7 @@ class ProtobufSerializer(Generic[M]):
         subject = self._options.subject(topic, self._part, self._descriptor.full_name)
         schema = self._schemas.get_nowait(subject)
         try:
-            payload: bytes = message.SerializeToString()
+            payload: bytes = type(message).SerializeToString(message)  # a field may be called so
         except Exception as error:  # a boundary: EncodeError is of the library
             raise ValueError(f"it cannot be written: {error}") from error
         return schema.head + payload
@@ -130,12 +130,11 @@ class ProtobufDeserializer(Generic[M]):
         """
         schema_id_of(data)
         _, start = message_indexes_of(data)
-        message: Any = self._kind()
+        kind: Any = self._kind
         try:
-            message.ParseFromString(data[start:])
+            read: M = kind.FromString(data[start:])
         except Exception as error:  # a boundary: DecodeError is of the library
-            raise ValueError(f"it is no {message.DESCRIPTOR.full_name}: {error}") from error
-        read: M = message
+            raise ValueError(f"it is no {kind.DESCRIPTOR.full_name}: {error}") from error
         return read
 
 

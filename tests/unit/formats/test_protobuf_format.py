@@ -180,6 +180,20 @@ def test_a_message_without_a_required_field_is_bad() -> None:
     assert [1, 2] == [row["id"] for row in decoded.columns.to_pylist() if row is not None]
 
 
+def test_fields_may_have_the_names_of_methods() -> None:
+    names = ("HasField", "ListFields", "IsInitialized", "SerializeToString", "DESCRIPTOR", "ByteSize")
+    fields = "".join(f"optional int32 {name} = {number};" for number, name in enumerate(names, 1))
+    proto = f'syntax = "proto2"; message M {{ {fields} }}'
+    spec = FormatSpec("protobuf", "base64:" + base64.b64encode(compile_proto(proto)).decode())
+    decoder = open_decoder(spec)
+    decoded = decoder.decode(pa.array([b"\x08\x05"], pa.binary()))
+    assert not decoded.errors
+    assert {**dict.fromkeys(names), "HasField": 5} == decoded.columns[0].as_py()
+    encoder = open_encoder(spec, decoder.schema())
+    rows = pa.array([dict.fromkeys(names, 3)], pa.struct([(name, pa.int32()) for name in names]))
+    assert rows.to_pylist() == decoder.decode(encoder.encode(rows)).columns.to_pylist()
+
+
 def test_of_several_names_of_a_number_the_first_one_counts() -> None:
     decoded = open_decoder(FormatSpec("protobuf", OLD)).decode(pa.array([b"\x08\x01\x10\x00"], pa.binary()))
 

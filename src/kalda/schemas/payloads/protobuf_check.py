@@ -81,20 +81,20 @@ class ProtobufCheck:
         from google.protobuf.message import DecodeError
 
         descriptor, message_class = self._message(indexes)
-        message = message_class()
         try:
-            message.ParseFromString(payload)
+            message = message_class.FromString(payload)
         except DecodeError as error:
             _walk(payload, 0, len(payload), descriptor, 0)
             raise BadPayloadError(
                 f"the value is not of the message {descriptor.full_name}: {error}"
             ) from None
-        if not message.IsInitialized():
-            missing = ", ".join(message.FindInitializationErrors())
+        # Methods of the class: fields may have the names of methods.
+        if not message_class.IsInitialized(message):
+            missing = ", ".join(message_class.FindInitializationErrors(message))
             raise BadPayloadError(f"the required field is not set: {missing}")
-        size = message.ByteSize()
-        message.DiscardUnknownFields()
-        if message.ByteSize() != size:
+        size = message_class.ByteSize(message)
+        message_class.DiscardUnknownFields(message)
+        if message_class.ByteSize(message) != size:
             _walk(payload, 0, len(payload), descriptor, 0)
 
     def _message(self, indexes: tuple[int, ...]) -> "tuple[Descriptor, type[Message]]":

@@ -177,6 +177,15 @@ def test_valid_values_of_all_formats_pass_together(registry: Registry) -> None:
     assert Findings() == found(registry, *GOOD)
 
 
+def test_fields_of_messages_may_have_the_names_of_methods() -> None:
+    names = ("IsInitialized", "ByteSize", "DiscardUnknownFields", "ParseFromString")
+    fields = "".join(f"optional int32 {name} = {number};" for number, name in enumerate(names, 1))
+    check = make_check("PROTOBUF", f'syntax = "proto2"; message M {{ {fields} }}', {})
+    assert [] == check.check([framed(PROTOBUF_ID, b"\x08\x01", [0])])
+    ((index, _),) = check.check([framed(PROTOBUF_ID, b"\x0d\x01\x02\x03\x04", [0])])
+    assert 0 == index
+
+
 def test_faults_keep_their_places(registry: Registry) -> None:
     values = [*GOOD, b"", *GOOD, framed(AVRO_ID, b"")]
 
