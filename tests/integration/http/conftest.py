@@ -12,7 +12,8 @@ from kalda.testing import ProcessCluster, Security
 from tests.http_server import HttpCluster, http_process
 from tests.shared_broker import NO_RETENTION
 
-USERS = ("alice", "bob")
+USERS = ("alice", "bob", "stranger")
+"""Tests may give the first two rights, and nobody gives any to the third."""
 """The users of the secured cluster beside admin; they have no rights but what a test gives them."""
 
 

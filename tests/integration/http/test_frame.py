@@ -88,14 +88,14 @@ def test_on_an_open_cluster_every_caller_is_anonymous(http_cluster: HttpCluster)
 
 
 def test_a_caller_acts_with_its_own_login(secured: InProcessHttp) -> None:
-    found = caller(secured, authorization=basic(*secured.auth("alice")))
+    found = caller(secured, authorization=basic(*secured.auth("stranger")))
 
     async def list_topics() -> object:
         return await (await found.admin()).list_topics()
 
-    assert "User:alice" == found.principal
+    assert "User:stranger" == found.principal
     assert not found.is_anonymous
-    # alice may describe nothing, so she sees nothing.
+    # This user may describe nothing, and so sees nothing.
     assert not on_server(secured, list_topics())
 
 
