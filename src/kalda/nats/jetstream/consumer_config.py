@@ -163,9 +163,10 @@ class ConsumerConfig:
             raise _not_served("rate limit")
         if fields.text(sent, "sample_freq"):
             raise _not_served("sampling of acknowledgements")
-        for name in ("priority_groups", "pause_until"):
-            if sent.get(name):
-                raise _not_served(f"consumer {name}")
+        if sent.get("priority_groups"):
+            raise _not_served("consumer priority_groups")
+        if fields.text(sent, "pause_until") not in ("", fields.NO_TIME):
+            raise _not_served("consumer pause_until")
         if fields.text(sent, "priority_policy") not in ("", "none"):
             raise _not_served("consumer priority_policy")
         return config

@@ -190,6 +190,8 @@ def test_flow_control_stops_until_the_client_answers() -> None:
 def test_what_clients_of_later_releases_send_without_asking_for_it_is_taken() -> None:
     sent = {"first_seq": 0, "allow_msg_ttl": True, "compression": "none", "consumer_limits": {}}
     assert "S" == StreamConfig.parse({"name": "S", **sent}).name
+    # The `nats` command writes the time that is none.
+    assert "c" == ConsumerConfig.parse({"name": "c", "pause_until": "0001-01-01T00:00:00Z"}, STREAM).name
 
 
 @pytest.mark.parametrize(
