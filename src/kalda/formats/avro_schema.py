@@ -206,7 +206,7 @@ def _leaves(node: object) -> int:
         return 1
     match node.get("type"):
         case "record" | "error":
-            return sum(_leaves(field["type"]) for field in node["fields"])
+            return max(1, sum(_leaves(field["type"]) for field in node["fields"]))
         case "array":
             return _leaves(node["items"])
         case "map":

@@ -466,3 +466,15 @@ def test_a_field_that_the_reader_lacks_makes_no_value_bad(name: str, more: list[
 
     assert [1] == [each.row for each in decoded.errors]
     assert [7, None] == decoded.columns.field("id").to_pylist()
+
+
+@pytest.mark.parametrize("collection", ["array", "map"])
+def test_items_that_take_hardly_any_bytes_are_refused(collection: str) -> None:
+    """A value of kilobytes would become columns of gigabytes; a field without bytes is a column, too."""
+    none = {"type": "record", "name": "None", "fields": []}
+    fields = [{"name": "id", "type": "int"}, {"name": "none0", "type": none}]
+    fields += [{"name": f"none{number}", "type": "None"} for number in range(1, 100)]
+    item = {"type": "record", "name": "Item", "fields": fields}
+    items = {"type": collection, "items" if collection == "array" else "values": item}
+    with pytest.raises(FormatError, match=f"{collection} whose items take hardly any bytes"):
+        parsed({"type": "record", "name": "R", "fields": [{"name": "items", "type": items}]})
