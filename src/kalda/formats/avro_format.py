@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from kalda.common.overriding import override
+from kalda.formats.avro_bytes import checker
 from kalda.formats.avro_columns import Columns
 from kalda.formats.avro_logical import converter
-from kalda.formats.avro_resolution import Resolution
+from kalda.formats.avro_resolution import Resolution, check_resolution
 from kalda.formats.avro_schema import VALUE, AvroSchema, is_columnar, parse_avro, parse_written
 from kalda.formats.decoded import (
     MALFORMED,
@@ -170,7 +171,12 @@ def decode_avro(
         writer: The schema that they were written with.
         reader: The schema whose columns are wanted; None for the writer's.
         skipped: How many bytes of framing each value starts with.
+
+    Raises:
+        FormatError: The values do not mean what the reader's schema says.
     """
+    if reader is not None and reader.expanded != writer.expanded:
+        check_resolution(writer.expanded, reader.expanded)
     kind = writer.type if reader is None else reader.type
     rows_max = max(1, _CELLS_MAX // max(leaf_count(writer.type), leaf_count(kind)))
     slices = slices_of(values, _BYTES_MAX, rows_max)
@@ -224,6 +230,7 @@ def _decode_each(
 ) -> Decoded:
     wanted = writer if reader is None else reader
     convert = converter(wanted.expanded, writer.expanded)
+    check = checker(writer.expanded, wanted.expanded)
     rows: list[object] = []
     good: list[int] = []
     failures: list[DecodeFailure] = []
@@ -237,6 +244,8 @@ def _decode_each(
             left = len(value) - source.tell()
             if left:
                 raise ValueError(f"{left} bytes are left behind the value")
+            if check(value, skipped) != len(value):
+                raise ValueError("it is not as long as its numbers say")
             if convert is not None:
                 row = convert(row)
         except (

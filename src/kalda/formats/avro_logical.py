@@ -12,9 +12,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kalda.common.types import UUID
+from kalda.formats.avro_resolution import branch_of, source_of
 from kalda.formats.avro_schema import DECIMAL_DIGITS_MAX, TIMESTAMP_MICROS, arrow_type, is_decimal, is_uuid
 
 Convert = Callable[[Any], object]
+DAY_MICROS: Final = 86_400_000_000
 _BYTES_MAX: Final = 256
 """Longer decimals fit no column, and their digits take quadratic time."""
 
@@ -33,7 +35,7 @@ def converter(wanted: object, written: object) -> Convert | None:
         return None if inner is None else lambda value: None if value is None else inner(value)
     if not isinstance(wanted, Mapping):
         return None
-    written = _branch(written, wanted)
+    written = branch_of(written, wanted)
     other: Mapping[Any, Any] = written if isinstance(written, Mapping) else {}
     kind = wanted.get("type")
     match kind:
@@ -48,11 +50,17 @@ def converter(wanted: object, written: object) -> Convert | None:
                 return None
             return lambda values: {key: entry(value) for key, value in values.items()}
         case "long" if wanted.get("logicalType") in TIMESTAMP_MICROS:
+            if other.get("logicalType") == "date":
+                return lambda days: days * DAY_MICROS
             units = [
                 node["logicalType"] for node in (other, wanted) if node.get("logicalType") in TIMESTAMP_MICROS
             ]
             factor, divisor = TIMESTAMP_MICROS[units[0]]
             return lambda number: number * factor // divisor
+        case "long" if (
+            wanted.get("logicalType") == "time-micros" and other.get("logicalType") == "time-millis"
+        ):
+            return lambda millis: millis * 1000
         case "bytes" | "fixed" if is_decimal(wanted):
             scale = (other if is_decimal(other) else wanted).get("scale", 0)
             is_text = wanted.get("scale", 0) > DECIMAL_DIGITS_MAX
@@ -72,21 +80,12 @@ def _plain(node: object) -> object:
     return others[0] if len(others) == 1 else None
 
 
-def _branch(written: object, wanted: Mapping[Any, Any]) -> object:
-    """Return the type of a written union whose values a wanted type reads: one of the same kind."""
-    if not isinstance(written, list):
-        return written
-    others = [branch for branch in written if branch != "null"]
-    alike = [each for each in others if isinstance(each, Mapping) and each["type"] == wanted.get("type")]
-    return alike[0] if alike else others[0] if len(others) == 1 else None
-
-
 def _record(wanted: Mapping[Any, Any], written: Mapping[Any, Any]) -> Convert | None:
     types = {field["name"]: field["type"] for field in written.get("fields", ())}
     converts: dict[str, Convert] = {}
     for field in wanted["fields"]:
-        names = [name for name in (field["name"], *field.get("aliases", ())) if name in types]
-        convert = converter(field["type"], types[names[0]] if names else field["type"])
+        source = source_of(field, types)
+        convert = converter(field["type"], field["type"] if source is None else types[source])
         if convert is not None:
             converts[field["name"]] = convert
     if not converts:

@@ -5,13 +5,14 @@ numbers. The rest of Avro's resolution (renamed records, unions of several types
 fastavro's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from kalda.formats.avro_schema import AvroSchema, arrow_type
+from kalda.formats.avro_schema import TIMESTAMP_MICROS, AvroSchema, arrow_type
+from kalda.formats.spec import FormatError
 
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "double"),
@@ -86,6 +87,85 @@ class Resolution:
             for source, field in zip(self.sources, self.type, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=list(self.type))
+
+
+def source_of(field: Mapping[Any, Any], names: Container[str]) -> str | None:
+    """Return the name that a reader's field has among those of a writer's record; None where it has none."""
+    return next((name for name in (field["name"], *field.get("aliases", ())) if name in names), None)
+
+
+def branch_of(union: object, node: Mapping[Any, Any]) -> object:
+    """Return the type of a union that resolves with a type: one of the same kind, and of the same name."""
+    if not isinstance(union, list):
+        return union
+    others = [branch for branch in union if branch != "null"]
+    alike = [each for each in others if isinstance(each, Mapping) and each["type"] == node.get("type")]
+    alike.sort(key=lambda each: each.get("name") != node.get("name"))
+    return alike[0] if alike else others[0] if len(others) == 1 else None
+
+
+def check_resolution(written: object, wanted: object, path: str = "") -> None:
+    """Check that values of one schema mean what another says, where Avro's resolution does not.
+
+    Resolution goes by the types of the bytes, whatever they count, and leaves open which of several fields a
+    field is.
+
+    Raises:
+        FormatError: A field has two fields to be read from, or two fields are read from it, or a count of one
+            thing would be read as one of another.
+    """
+    for each in wanted if isinstance(wanted, list) else ():
+        if isinstance(each, Mapping):
+            check_resolution(branch_of(written, each), each, path)
+    if not isinstance(wanted, Mapping):
+        return
+    written = branch_of(written, wanted)
+    if not isinstance(written, Mapping):
+        return
+    counts = [_COUNTED.get(str(node.get("logicalType"))) for node in (written, wanted)]
+    if None not in counts and counts[0] != counts[1] and counts != ["day", "moment"]:
+        raise FormatError(
+            f"{path or 'the value'} is written as {written['logicalType']}, "
+            f"and cannot be read as {wanted['logicalType']}"
+        )
+    match wanted["type"]:
+        case "record" | "error":
+            fields = {field["name"]: field["type"] for field in written.get("fields", ())}
+            _check_names(list(fields), wanted["fields"], path)
+            for field in wanted["fields"]:
+                source = source_of(field, fields)
+                if source is not None:
+                    check_resolution(fields[source], field["type"], f"{path}.{field['name']}".lstrip("."))
+        case "array":
+            check_resolution(written.get("items"), wanted["items"], f"{path}[]")
+        case "map":
+            check_resolution(written.get("values"), wanted["values"], f"{path}.*")
+        case Mapping() | list() as kind:
+            check_resolution(written["type"], kind, path)
+
+
+_COUNTED: Final[Mapping[str, str]] = {
+    "date": "day",
+    "time-millis": "time",
+    "time-micros": "time",
+    **dict.fromkeys(TIMESTAMP_MICROS, "moment"),
+}
+"""What a number of a logical type counts; days become moments."""
+
+
+def _check_names(written: list[str], wanted: list[dict[str, Any]], path: str) -> None:
+    taken = {field["name"]: field["name"] for field in wanted}
+    for field in wanted:
+        name = field["name"]
+        found = [each for each in (name, *field.get("aliases", ())) if each in written]
+        others = [each for each in found if taken.setdefault(each, name) == name]
+        if len(others) > 1:
+            raise FormatError(
+                f"{path or 'the record'} is written with {' and '.join(others)}, which are both {name}"
+            )
+        if found and not others:
+            both = f"both {taken[found[0]]} and {name}"
+            raise FormatError(f"{path or 'the record'} is written with {found[0]}, which is {both}")
 
 
 def _unread(node: Any) -> Any:

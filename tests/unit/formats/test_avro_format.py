@@ -478,3 +478,146 @@ def test_items_that_take_hardly_any_bytes_are_refused(collection: str) -> None:
     items = {"type": collection, "items" if collection == "array" else "values": item}
     with pytest.raises(FormatError, match=f"{collection} whose items take hardly any bytes"):
         parsed({"type": "record", "name": "R", "fields": [{"name": "items", "type": items}]})
+
+
+ODD_BYTES = {
+    "an enum's index below 0": ({"type": "enum", "name": "C", "symbols": ["RED", "BLUE"]}, b"\x01"),
+    "a branch below 0": (["null", "int"], b"\x01\x02"),
+    "a boolean of 7": ("boolean", b"\x07"),
+    "a number of 13 bytes": ("long", b"\x81" * 12 + b"\x01"),
+    "an int of 33 bits": ("int", b"\xfe\xff\xff\xff\x3f"),
+    "a length of 13 bytes": ("string", b"\x82" + b"\x80" * 11 + b"\0a"),
+    "fewer bytes than its length": ("bytes", b"\x04a"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_BYTES)
+@pytest.mark.parametrize("way", ["columns", "array beside", "array of", "map of", "renamed record"])
+def test_what_the_specification_does_not_allow_is_bad_by_either_way_of_decoding(case: str, way: str) -> None:
+    """fastavro reads some other value of these bytes: the last symbol, true, the lowest bits."""
+    kind, odd = ODD_BYTES[case]
+    reader: AvroSchema | None = None
+    fields: list[dict[str, object]] = [{"name": "x", "type": kind}]
+    value = odd
+    match way:
+        case "array beside":
+            fields.append({"name": "l", "type": {"type": "array", "items": "int"}})
+            value += b"\0"
+        case "array of":
+            fields = [{"name": "l", "type": {"type": "array", "items": kind}}]
+            value = b"\x02" + odd + b"\0"
+        case "map of":
+            fields = [{"name": "m", "type": {"type": "map", "values": kind}}]
+            value = b"\x02\x02k" + odd + b"\0"
+        case "renamed record":
+            reader = parsed({"type": "record", "name": "S", "aliases": ["R"], "fields": fields})
+    writer = parsed({"type": "record", "name": "R", "fields": fields})
+
+    decoded = decode_avro(binary([value]), writer, reader, 0)
+
+    assert [0] == [each.row for each in decoded.errors]
+
+
+def test_random_bytes_are_good_or_bad_by_either_way_of_decoding() -> None:
+    """Fuzz: whether another field takes fastavro is no property of the value."""
+    rng = random.Random(11)
+    schema = parsed(ORDER)
+    good = 0
+    for i in range(600):
+        value = bytearray(written(ORDER, order(i)))
+        for _ in range(rng.randrange(4)):
+            value[rng.randrange(len(value))] = rng.choice((0, 1, 2, 3, 127, 128, 255, rng.randrange(256)))
+        one = binary([bytes(value)])
+        by_columns = decode_avro(one, schema, None, 0)
+        by_values = _decode_each(one, [0], 1, schema, None, 0)
+        assert len(by_columns.errors) == len(by_values.errors), value.hex()
+        assert repr(by_columns.columns.to_pylist()) == repr(by_values.columns.to_pylist()), value.hex()
+        good += not by_columns.errors
+    assert 0 < good < 600
+
+
+def counted(logical: str, kind: str = "long") -> dict[str, str]:
+    return {"type": kind, "logicalType": logical}
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "number", "expected"),
+    [
+        (counted("date", "int"), counted("timestamp-millis"), 5, datetime(1970, 1, 6, tzinfo=UTC)),
+        (counted("date", "int"), counted("timestamp-micros"), -1, datetime(1969, 12, 31, tzinfo=UTC)),
+        (counted("time-millis", "int"), counted("time-micros"), 7, 7_000),
+        (counted("date", "int"), "long", 5, 5),
+        ("int", counted("timestamp-millis"), 5, datetime(1970, 1, 1, microsecond=5_000, tzinfo=UTC)),
+    ],
+)
+@pytest.mark.parametrize("is_optional", [False, True])
+def test_days_and_milliseconds_read_as_finer_units_mean_the_same(
+    writer: object, reader: object, number: int, expected: object, is_optional: bool
+) -> None:
+    """Avro resolves the integers, whatever they count; a plain type has the number itself."""
+    kinds = [["null", kind] if is_optional else kind for kind in (writer, reader)]
+    schemas = [
+        parsed({"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}) for kind in kinds
+    ]
+    value = (b"\x02" if is_optional else b"") + written({"type": "long"}, number)
+
+    decoded = decode_avro(binary([value]), schemas[0], schemas[1], 0)
+
+    assert ((), [{"x": expected}]) == (decoded.errors, decoded.columns.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader"),
+    [
+        (counted("date", "int"), counted("time-millis", "int")),
+        (counted("time-millis", "int"), counted("timestamp-millis")),
+        (counted("timestamp-millis"), counted("time-micros")),
+    ],
+)
+def test_a_count_of_one_thing_is_not_read_as_one_of_another(writer: object, reader: object) -> None:
+    schemas = [
+        parsed(
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": "x", "type": {"type": "array", "items": kind}}],
+            }
+        )
+        for kind in (writer, reader)
+    ]
+    with pytest.raises(FormatError, match=r"x\[\] is written as .*, and cannot be read as "):
+        decode_avro(binary([b"\0"]), schemas[0], schemas[1], 0)
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "message"),
+    [
+        ("a", "b:a c:a", "written with a, which is both b and c"),
+        ("a b", "b:a", "written with b and a, which are both b"),
+        ("a", "a b:a", "written with a, which is both a and b"),
+        ("p q", "x:p,q", "written with p and q, which are both x"),
+        ("a b", "a b:a", None),
+        ("b", "a b:a", None),
+        ("a", "c b:a", None),
+    ],
+)
+def test_a_field_that_two_fields_could_be_is_refused(writer: str, reader: str, message: str | None) -> None:
+    """Which of them gets the value is nowhere specified, and the other one would have its default in
+    silence."""
+
+    def schema(fields: str) -> AvroSchema:
+        made: list[object] = []
+        for each in fields.split():
+            name, _, aliases = each.partition(":")
+            field = {"name": name, "type": "int", "default": 7, "aliases": aliases.split(",")}
+            made.append(field if aliases else {"name": name, "type": "int", "default": 9})
+        return parsed({"type": "record", "name": "R", "fields": made})
+
+    value = binary([bytes(range(2, 2 + 2 * len(writer.split()), 2))])
+    if message is not None:
+        with pytest.raises(FormatError, match=message):
+            decode_avro(value, schema(writer), schema(reader), 0)
+    else:
+        decoded = decode_avro(value, schema(writer), schema(reader), 0)
+        expected = {"a b": {"a": 1, "b": 2}, "b": {"a": 9, "b": 1}, "a": {"c": 9, "b": 1}}[writer]
+        assert ((), [expected]) == (decoded.errors, decoded.columns.to_pylist())
