@@ -1,9 +1,10 @@
 """Limits what one client's connection costs, for which uvicorn has no limits.
 
-A peer that sends a head byte by byte, or without end, would hold a connection for ever. Trailers, extensions
-of chunks and empty lines count as a head does: they are bytes that no application gets. Requests that arrive
-behind one that is not answered yet are not parsed before they are served: uvicorn keeps some 3 KiB for each
-parsed one, and a read brings thousands.
+A peer that sends a head byte by byte, or without end, would hold a connection for ever; one that sends a body
+byte by byte would also hold the memory of what it has sent. Trailers, extensions of chunks and empty lines
+count as a head does: they are bytes that no application gets. Requests that arrive behind one that is not
+answered yet are not parsed before they are served: uvicorn keeps some 3 KiB for each parsed one, and a read
+brings thousands.
 
 The application can close a connection at once by the extension ``kalda.abort`` of its scope: an orderly close
 waits until the peer has read what is buffered, which a peer that reads nothing never does.
@@ -21,14 +22,19 @@ HEAD_BYTES_MAX: Final = 128 * 1024
 """Request line and headers. Event ids of topics with thousands of partitions are the longest ones known."""
 HEAD_SECONDS_MAX: Final = 20.0
 
+BODY_PERIOD_SECONDS: Final = 20.0
+BODY_PERIOD_BYTES_MIN: Final = 10_000
+"""What a peer has to send of a body in each period while the server reads: 500 bytes per second, as Apache's
+HTTP server asks for."""
+
 PIECE_BYTES: Final = 4096
 """What is parsed at once; two hundred requests may be in it."""
 
 _PIECES_PER_TURN: Final = 8
 
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-)
+_END_OF_REFUSAL: Final = b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large" + _END_OF_REFUSAL
+_TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout" + _END_OF_REFUSAL
 
 
 class _Flow(FlowControl):
@@ -56,10 +62,15 @@ class HttpConnection(HttpToolsProtocol):
         """Bytes that have arrived since the last part of a body, or since the last request."""
         self._is_in_head = True
         self._head_timer: asyncio.TimerHandle | None = self._start_head_timer()
+        self._is_in_body = False
+        self._body_bytes = 0
+        """Bytes of the body that have arrived since the period began."""
+        self._body_timer: asyncio.TimerHandle | None = None
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        self._stop_body_timer()
         # The protocol and its requests refer to each other, and the garbage collector comes late.
         self._unparsed.clear()
         self.pipeline.clear()
@@ -93,13 +104,21 @@ class HttpConnection(HttpToolsProtocol):
     @override
     def on_headers_complete(self) -> None:
         self._is_in_head, self._overhead_bytes = False, 0
+        self._is_in_body = True
         self._stop_head_timer()
         super().on_headers_complete()
 
     @override
     def on_body(self, body: bytes) -> None:
         self._overhead_bytes = 0
+        self._body_bytes += len(body)
         super().on_body(body)
+
+    @override
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        self._stop_body_timer()
+        super().on_message_complete()
 
     @override
     def on_response_complete(self) -> None:
@@ -121,7 +140,7 @@ class HttpConnection(HttpToolsProtocol):
             self._overhead_bytes += len(piece)
             super().data_received(piece)
             if self._overhead_bytes > HEAD_BYTES_MAX and not self._is_ended:
-                self._refuse()
+                self._refuse(_TOO_LARGE)
         if self._is_ended:
             unparsed.clear()
         flow.is_held = bool(unparsed)
@@ -132,6 +151,9 @@ class HttpConnection(HttpToolsProtocol):
         elif not self.pipeline and not self._has_much_to_read:
             flow.resume_reading()
         self._time_head()
+        if self._is_in_body and self._body_timer is None and not self._is_ended:
+            # Most bodies are complete with the read that begins them, and need no timer.
+            self._start_body_period()
 
     def _parse_soon(self) -> None:
         if not self._parses_soon:
@@ -148,11 +170,11 @@ class HttpConnection(HttpToolsProtocol):
         cycle = cast(RequestResponseCycle | None, self.cycle)
         return cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
 
-    def _refuse(self) -> None:
-        """Close the connection of a peer that sends much that is no body."""
+    def _refuse(self, response: bytes) -> None:
+        """Close the connection, with a response unless another one has begun."""
         cycle = cast(RequestResponseCycle | None, self.cycle)
         if cycle is None or cycle.response_complete or not cycle.response_started:
-            self.transport.write(_TOO_LARGE)
+            self.transport.write(response)
         self.transport.close()
 
     # The time of heads.
@@ -171,3 +193,24 @@ class HttpConnection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    # The time of bodies.
+
+    def _start_body_period(self) -> None:
+        self._body_bytes = 0
+        self._body_timer = asyncio.get_running_loop().call_later(BODY_PERIOD_SECONDS, self._end_body_period)
+
+    def _end_body_period(self) -> None:
+        cycle = self.cycle
+        is_peers_turn = (
+            not self._unparsed and not self.flow.read_paused and not cycle.waiting_for_100_continue
+        )
+        if is_peers_turn and self._body_bytes < BODY_PERIOD_BYTES_MIN:
+            self._refuse(_TOO_SLOW)
+        else:
+            self._start_body_period()
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None

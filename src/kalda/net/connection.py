@@ -198,9 +198,9 @@ class Connection:
         """Monotonic seconds until which the client has to authenticate, or to open its session; None if it
         need not, or has."""
         self.session: Session | None = None
+        """What handles the frames and all else that arrives; None in Kafka's protocol."""
         self.on_close: Callable[[], None] | None = None
         """Called once when the connection has closed; set by a request that leaves something behind."""
-        """What handles the frames and all else that arrives; None in Kafka's protocol."""
         self.software = UNKNOWN_SOFTWARE
         """The name and version of the client's software, once it has said it (KIP-511)."""
         self.decisions: Any = None

@@ -1,6 +1,6 @@
 """Compatibility levels, and whether a schema may follow those before it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from importlib import import_module
@@ -87,13 +87,15 @@ def check(
         older: The versions before it, the oldest first. A level that is not transitive looks at the last one.
         policy: How properties that come and go in a JSON schema are seen.
     """
-    return [each for _, found in _first_refusal(level, new, older, policy) for each in found]
+    newest_first = ((0, schema) for schema in reversed(older))
+    refusal = _first_refusal(level, new, newest_first, policy)
+    return [] if refusal is None else refusal[2]
 
 
 def check_messages(
     level: CompatibilityLevel,
     new: ParsedSchema,
-    older: Sequence[tuple[int, ParsedSchema]],
+    newest_first: Iterable[tuple[int, ParsedSchema]],
     policy: CompatibilityPolicy = CompatibilityPolicy.STRICT,
 ) -> list[str]:
     """Return the messages of Confluent's registry for what `check` found; empty if nothing was.
@@ -101,38 +103,41 @@ def check_messages(
     Args:
         level: The rule of the subject.
         new: The schema that is to be registered.
-        older: The versions before it with their numbers, the oldest first.
+        newest_first: The versions before it with their numbers, the newest first. An iterator may parse each
+            of them when it is asked for: no two are needed at a time.
         policy: How properties that come and go in a JSON schema are seen.
     """
-    for index, found in _first_refusal(level, new, [schema for _, schema in older], policy):
-        version, schema = older[index]
-        lines = [each.text for each in found]
-        if schema.type == new.type:
-            text = schema.canonical()
-            lines.append(f"{{oldSchemaVersion: {version}}}")
-            if len(text) <= _OLD_SCHEMA_CHARACTERS_MAX:
-                lines.append(f"{{oldSchema: '{text}'}}")
-            else:
-                lines.append(f"{{oldSchema: <truncated> '{text[:_OLD_SCHEMA_CHARACTERS_MAX]}...'}}")
-        return lines
-    return []
+    refusal = _first_refusal(level, new, newest_first, policy)
+    if refusal is None:
+        return []
+    version, schema, found = refusal
+    lines = [each.text for each in found]
+    if schema.type == new.type:
+        text = schema.canonical()
+        lines.append(f"{{oldSchemaVersion: {version}}}")
+        if len(text) <= _OLD_SCHEMA_CHARACTERS_MAX:
+            lines.append(f"{{oldSchema: '{text}'}}")
+        else:
+            lines.append(f"{{oldSchema: <truncated> '{text[:_OLD_SCHEMA_CHARACTERS_MAX]}...'}}")
+    return lines
 
 
 def _first_refusal(
     level: CompatibilityLevel,
     new: ParsedSchema,
-    older: Sequence[ParsedSchema],
+    newest_first: Iterable[tuple[int, ParsedSchema]],
     policy: CompatibilityPolicy,
-) -> list[tuple[int, list[Incompatibility]]]:
-    """Return the index of the newest schema that refuses `new`, with its reasons; or nothing."""
+) -> tuple[int, ParsedSchema, list[Incompatibility]] | None:
+    """Return the newest schema that refuses `new`, with its number and its reasons; None if none does."""
     if level is CompatibilityLevel.NONE:
-        return []
-    first = 0 if level.is_transitive else max(0, len(older) - 1)
-    for index in range(len(older) - 1, first - 1, -1):
-        found = _compare(level, new, older[index], policy)
+        return None
+    for number, schema in newest_first:
+        found = _compare(level, new, schema, policy)
         if found:
-            return [(index, found)]
-    return []
+            return number, schema, found
+        if not level.is_transitive:
+            break
+    return None
 
 
 def _compare(

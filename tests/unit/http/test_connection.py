@@ -9,7 +9,14 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from kalda.http.connection import HEAD_BYTES_MAX, PIECE_BYTES, HttpConnection
+from kalda.http.connection import (
+    BODY_PERIOD_BYTES_MIN,
+    BODY_PERIOD_SECONDS,
+    HEAD_BYTES_MAX,
+    PIECE_BYTES,
+    HttpConnection,
+)
+from tests.virtual_time import run_virtual
 
 REQUEST = b"GET /%d HTTP/1.1\r\n\r\n"
 UPLOAD = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -194,3 +201,63 @@ async def test_a_connection_that_is_gone_keeps_no_requests() -> None:
 
     assert not connection.pipeline
     assert ["/0"] == application.paths
+
+
+CHUNK = b"%x\r\n%b\r\n" % (BODY_PERIOD_BYTES_MIN // 10, bytes(BODY_PERIOD_BYTES_MIN // 10))
+
+
+def test_a_body_that_trickles_is_refused() -> None:
+    """A peer that sent a byte a minute held its connection, and what it had sent, for ever."""
+
+    async def main() -> None:
+        connection, transport = connected(Application())
+        connection.data_received(UPLOAD + b"1\r\n{\r\n")
+        await asyncio.sleep(BODY_PERIOD_SECONDS / 2)
+        connection.data_received(b"1\r\n}\r\n")
+        await asyncio.sleep(BODY_PERIOD_SECONDS / 2 - 1)
+        assert not transport.is_closing()
+        await asyncio.sleep(2)
+
+        assert transport.sent.startswith(b"HTTP/1.1 408 ")
+        assert transport.is_closed
+        connection.connection_lost(None)
+
+    run_virtual(main())
+
+
+def test_a_body_may_take_long_as_long_as_it_grows() -> None:
+    async def main() -> None:
+        connection, transport = connected(Application())
+        connection.data_received(UPLOAD)
+        for _ in range(40):
+            connection.data_received(CHUNK)
+            await asyncio.sleep(BODY_PERIOD_SECONDS / 20)
+        connection.data_received(b"0\r\n\r\n")
+        await asyncio.sleep(1)
+
+        assert b"%d bytes" % (4 * BODY_PERIOD_BYTES_MIN) in transport.sent
+        assert not transport.is_closed
+        assert connection._body_timer is None, "nothing is left to wait for"
+
+    run_virtual(main())
+
+
+def test_a_peer_need_not_send_what_the_server_does_not_read() -> None:
+    """A body behind a request that takes long is not read meanwhile."""
+
+    async def main() -> None:
+        application = Application()
+        application.may_answer.clear()
+        connection, transport = connected(application)
+        connection.data_received(REQUEST % 1 + UPLOAD + b"1\r\n{\r\n")
+        await asyncio.sleep(3 * BODY_PERIOD_SECONDS)
+        assert not transport.is_closed
+        application.may_answer.set()
+        await asyncio.sleep(BODY_PERIOD_SECONDS / 2)
+        connection.data_received(b"0\r\n\r\n")
+        await asyncio.sleep(1)
+
+        assert b"1 bytes" in transport.sent
+        assert not transport.is_closed
+
+    run_virtual(main())

@@ -1,5 +1,7 @@
 """Compatibility levels: which versions are compared, in which direction, and what the messages say."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from kalda.schemas.compatibility import CompatibilityLevel, check, check_messages
@@ -48,6 +50,25 @@ def test_the_messages_are_those_of_confluent() -> None:
 def test_forward_messages_name_the_old_schema_as_the_reader() -> None:
     (first, *_) = check_messages(CompatibilityLevel.FORWARD, avro(ONE), [(1, avro(TWO_REQUIRED))])
     assert "in the old schema has no default value and is missing in the new schema" in first
+
+
+@pytest.mark.parametrize(
+    ("level", "asked_for"),
+    [(CompatibilityLevel.BACKWARD, [3]), (CompatibilityLevel.BACKWARD_TRANSITIVE, [3, 2])],
+)
+def test_versions_are_asked_for_one_by_one_up_to_the_refusal(
+    level: CompatibilityLevel, asked_for: list[int]
+) -> None:
+    """A parsed schema takes 100 times its text, and a subject has up to thousands of versions."""
+    asked: list[int] = []
+
+    def newest_first() -> Iterator[tuple[int, ParsedSchema]]:
+        for number, text in ((3, TWO), (2, ONE), (1, ONE)):
+            asked.append(number)
+            yield number, avro(text)
+
+    check_messages(level, avro(TWO_REQUIRED), newest_first())
+    assert asked_for == asked
 
 
 def test_a_long_old_schema_is_truncated() -> None:

@@ -164,13 +164,14 @@ class ParsedSchemas:
             stored = [each for each in stored if _group(each.content, job.group) == wanted]
         if level is CompatibilityLevel.NONE or not stored:
             return []
-        if not level.is_transitive:
-            stored = stored[-1:]
-        older = [(each.number, self.parse(each.content, each.dependencies, is_new=False)) for each in stored]
+        newest_first = (
+            (each.number, self.parse(each.content, each.dependencies, is_new=False))
+            for each in reversed(stored)
+        )
         is_lenient = (job.policy or "").upper() == CompatibilityPolicy.LENIENT
         policy = CompatibilityPolicy.LENIENT if is_lenient else CompatibilityPolicy.STRICT
         try:
-            return check_messages(level, parsed, older, policy)
+            return check_messages(level, parsed, newest_first, policy)
         except SchemaError as error:
             # A comparison has a limit of steps, and an old schema need not be one by today's rules.
             raise invalid_schema(
