@@ -5,9 +5,11 @@ option's name.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from kalda.command.errors import ToolUsageError
 from kalda.command.option_types import INT32_MAX
@@ -15,6 +17,11 @@ from kalda.command.output import Json
 from kalda.common.iso_duration import parse_duration_ms
 from kalda.common.properties import PropertiesError, parse_assignments, read_properties
 from kalda.common.types import TopicPartition
+
+_AGO: Final = re.compile(r"([0-9]{1,12})([smhd])")
+_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TIME_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999; what is later is no time."""
 
 
 def parse_time_ms(option: str, text: str) -> int:
@@ -47,6 +54,26 @@ def parse_duration(option: str, text: str) -> int:
             f"{option}={text} is not allowed: it takes a duration such as P7D, PT1H30M or PT45S (ISO 8601)"
         )
     return duration_ms
+
+
+def parse_time_or_age_ms(option: str, text: str, now_ms: int) -> int:
+    """Return a time in milliseconds: a number of them, a date and time, or a duration before now.
+
+    A time before 1970 is the beginning of 1970.
+
+    Raises:
+        ToolUsageError: the text is none of these.
+    """
+    if text.isascii() and text.isdecimal():
+        if len(text) > len(str(_TIME_MAX)):
+            raise ToolUsageError(f"{option}={text} is not allowed: the year would be later than 9999")
+        return min(int(text), _TIME_MAX)
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        return max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
+    if text.startswith("P"):
+        return max(0, now_ms - parse_duration(option, text))
+    return min(max(0, parse_time_ms(option, text)), _TIME_MAX)
 
 
 def parse_settings(option: str, assignments: Iterable[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ is an event only if the step writes something.
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from kalda.cluster.history.author import requester_details
 from kalda.cluster.schema import NO_LEADER, BrokerInfo, PartitionState
 from kalda.common.types import TopicPartition
 from kalda.controller.events import (
@@ -190,7 +191,8 @@ class ControllerEvents:
         self._begun = lambda: self._emit(EventKind.REPLICAS_REFUSED, event.broker_id, {"reason": reason})
 
     def _later(self, kind: str, reason: str) -> None:
-        self._begun = lambda: self._emit(kind, self._broker_id, {"reason": reason})
+        details = {"reason": reason, **requester_details()}
+        self._begun = lambda: self._emit(kind, self._broker_id, details)
 
     def _emit(self, kind: str, broker_id: int, details: Mapping[str, Plain]) -> EventId | None:
         return self._sink.emit(kind, {"broker": broker_id}, details)

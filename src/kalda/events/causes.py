@@ -143,6 +143,51 @@ def changed_retention(effect: CausalEvent, cause: CausalEvent) -> bool:
     return same_topic(effect, cause) and any(word in changes for word in ("retention.", "cleanup.policy"))
 
 
+def deleted_topic(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether the offsets of the effect were deleted with the topic of the cause."""
+    return same_topic(effect, cause) and "topic was deleted" in effect.text("reason")
+
+
+def changed_limit(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether a setting changed by which the broker refused the records."""
+    names = _LIMITS.get(effect.text("reason"), ())
+    return same_topic(effect, cause) and any(name in cause.text("changes") for name in names)
+
+
+_LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
+    "NOT_ENOUGH_REPLICAS": ("min.insync.replicas",),
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": ("min.insync.replicas",),
+    "MESSAGE_TOO_LARGE": ("max.message.bytes",),
+    "RECORD_LIST_TOO_LARGE": ("segment.bytes",),
+    "INVALID_TIMESTAMP": ("message.timestamp.",),
+    "INVALID_RECORD": ("cleanup.policy", "kalda.", "message.format.version"),
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT": ("message.format.version",),
+}
+"""The settings of topics that decide about records, by the code with which a broker refuses these."""
+
+_BY_REPLICAS: Final = frozenset(
+    ("NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT")
+)
+
+
+def lacks_replicas(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether replicas of the partition left the in-sync replicas before its records were refused."""
+    return (
+        effect.text("reason") in _BY_REPLICAS
+        and same_topic(effect, cause)
+        and bool(partitions_of(effect) & partitions_of(cause))
+        and bool(_removed(cause))
+    )
+
+
+def same_leader(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether a log directory of the broker that refused the records could not take them."""
+    return cause.subject.get("broker") == effect.id.broker_id and effect.text("reason") in (
+        "KAFKA_STORAGE_ERROR",
+        "UNKNOWN_SERVER_ERROR",
+    )
+
+
 def on_refusing_broker(effect: CausalEvent, cause: CausalEvent) -> bool:
     """Return whether the cause is about a broker that lost a leadership or its place among the replicas."""
     return cause.subject.get("broker") in _removed(effect) | {effect.number("leader_before")}
@@ -192,6 +237,14 @@ RULES: Final = (
     # A takeover first aborts the open transaction, then raises the epoch.
     Rule(EventKind.PRODUCER_FENCED, EventKind.TRANSACTION_ABORTED, same_transactional_id, _MINUTE, 0),
     Rule(EventKind.CLIENT_THROTTLED, EventKind.QUOTA_CHANGED, same_client, 30 * _DAY),
+    Rule(EventKind.OFFSETS_DELETED, EventKind.TOPIC_DELETED, deleted_topic, 10 * _MINUTE),
+    # Records that a leader does not take: a setting that was just changed, replicas that are not in sync.
+    Rule(EventKind.RECORDS_REFUSED, EventKind.CONFIG_CHANGED, changed_limit, 10 * _MINUTE),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.DIRECTORY_FULL, same_leader, 10 * _MINUTE),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.DIRECTORY_FAILED, same_leader, 10 * _MINUTE),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.ISR_CHANGED, lacks_replicas, _DAY),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.LEADER_CHANGED, lacks_replicas, _DAY),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.CONFIG_CHANGED, changed_limit, 30 * _DAY),
     # Records that are gone.
     Rule(EventKind.RECORDS_DELETED, EventKind.CONFIG_CHANGED, changed_retention, _DAY),
     Rule(EventKind.RECORDS_COMPACTED, EventKind.CONFIG_CHANGED, changed_retention, _DAY),

@@ -60,26 +60,29 @@ def explain(
     silent: Collection[int] = (),
     remarks: Sequence[str] = (),
     incidents_max: int = 5,
+    routine: Collection[str] = (),
 ) -> Answer:
     """Group the effects by their first cause, and put each group into words.
 
-    `silent` are the brokers that did not answer, whose own events are missing.
+    `silent` are the brokers that did not answer, whose own events are missing. `routine` are the kinds of
+    events that come behind all that made something worse, however new they are.
     """
     # In each group the first cause is the first, as every chain begins with it.
     groups: dict[EventId, dict[EventId, CausalEvent]] = {}
     for effect in effects:
         chain = events.chain_to(effect)
         groups.setdefault(chain[0].id, {}).update({event.id: event for event in chain})
-    incidents = sorted(groups.values(), key=lambda group: _worst_ms(group.values()), reverse=True)
+    quiet = _RECOVERIES | frozenset(routine)
+    incidents = sorted(groups.values(), key=lambda group: _worst_ms(group.values(), quiet), reverse=True)
     return Answer(
         subject=subject,
         facts=tuple(facts),
-        incidents=tuple(_incident(group, silent) for group in incidents[:incidents_max]),
+        incidents=tuple(_incident(subject, group, silent) for group in incidents[:incidents_max]),
         remarks=tuple(remarks),
     )
 
 
-def _incident(group: Mapping[EventId, CausalEvent], silent: Collection[int]) -> Incident:
+def _incident(subject: str, group: Mapping[EventId, CausalEvent], silent: Collection[int]) -> Incident:
     # The first cause stays first although the next start of a killed broker, or a clock, is later.
     root, *others = group.values()
     ordered = [root, *sorted(others, key=lambda event: (event.time_ms, event.id))][:LINKS_MAX]
@@ -88,24 +91,26 @@ def _incident(group: Mapping[EventId, CausalEvent], silent: Collection[int]) -> 
         Link(root, sentence(root) + hint, evidence(root)),
         *(Link(event, sentence(event), evidence(event)) for event in ordered[1:]),
     )
-    return Incident(links, tuple(dict.fromkeys(command for event in ordered for command in commands(event))))
+    found = dict.fromkeys(command for event in ordered for command in commands(event))
+    # The command that was just run says nothing new.
+    return Incident(links, tuple(each for each in found if each != f"kalda why {subject}"))
 
 
-def _worst_ms(group: Collection[CausalEvent]) -> int:
+def _worst_ms(group: Collection[CausalEvent], quiet: Collection[str]) -> int:
     """Return when something got worse last; when anything changed, if nothing did."""
-    worse = [event.time_ms for event in group if is_worse(event)]
+    worse = [event.time_ms for event in group if is_worse(event, quiet)]
     return max(worse) if worse else max(event.time_ms for event in group) - _RECOVERY_AGE_MS
 
 
 _RECOVERY_AGE_MS: Final = 30 * 24 * 3_600_000
-"""What recovers counts as that much older than what gets worse."""
+"""What recovers, or is routine, counts as that much older than what gets worse."""
 
 
-def is_worse(event: CausalEvent) -> bool:
-    """Return whether an event is no recovery."""
+def is_worse(event: CausalEvent, quiet: Collection[str]) -> bool:
+    """Return whether an event is none of the quiet kinds, and no replica that comes back."""
     if event.kind == EventKind.ISR_CHANGED:
         return bool(set(event.numbers("isr_before")) - set(event.numbers("isr")))
-    return event.kind not in _RECOVERIES
+    return event.kind not in quiet or event.text("reason") == "delete-records"
 
 
 _RECOVERIES: Final = frozenset(
@@ -121,6 +126,8 @@ _RECOVERIES: Final = frozenset(
     )
 )
 
+ROUTINE_OF_LOGS: Final = frozenset((EventKind.RECORDS_DELETED, EventKind.RECORDS_COMPACTED))
+"""What a log does all the time: retention and compaction, but not a client that deletes records."""
 
 Select = Callable[[CausalEvent], bool]
 
@@ -136,7 +143,8 @@ def of_broker(broker_id: int) -> Select:
     def select(event: CausalEvent) -> bool:
         if event.kind in (EventKind.LEADER_CHANGED, EventKind.ISR_CHANGED):
             gone = set(event.numbers("isr_before")) - set(event.numbers("isr"))
-            return broker_id in gone or broker_id == event.number("leader_before")
+            is_elected = event.number("leader_before") != event.number("leader")
+            return broker_id in gone or (is_elected and broker_id == event.number("leader_before"))
         return event.subject.get("broker") == broker_id
 
     return select
@@ -165,5 +173,22 @@ _TAKING: Final = frozenset(
 
 
 def of_partition(topic: str, partition: int) -> Select:
-    """Return what selects the events of one partition."""
-    return lambda event: event.subject.get("topic") == topic and partition in partitions_of(event)
+    """Return what selects the events of one partition, except those that took records away.
+
+    Retention deletes records of most partitions for ever, and says nothing about leaders.
+    """
+
+    def select(event: CausalEvent) -> bool:
+        if event.subject.get("topic") != topic or event.kind in _TAKING - {EventKind.RECORDS_TRUNCATED}:
+            return False
+        if event.kind == EventKind.CONFIG_CHANGED:
+            changes = event.text("changes")
+            return any(name in changes for name in _SETTINGS_OF_REPLICAS)
+        is_of_topic = event.kind in (EventKind.TOPIC_CREATED, EventKind.TOPIC_DELETED)
+        return is_of_topic or partition in partitions_of(event)
+
+    return select
+
+
+_SETTINGS_OF_REPLICAS: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+"""The settings of a topic that decide what its replicas may do."""

@@ -178,10 +178,22 @@ def _offsets(event: CausalEvent) -> str:
     return f"offsets {event.number('from')} to {event.number('to') - 1} of {_partition(event)}"
 
 
+def _by(event: CausalEvent) -> str:
+    """Return who asked for a change, behind the change; empty where the broker does not know it."""
+    user = event.text("by_user")
+    if not user:
+        return ""
+    return f", by {user} (client id {event.text('by_client') or 'none'}, at {event.text('by_host')})"
+
+
+def _client(event: CausalEvent) -> str:
+    return f"client id {_of(event, 'client') or 'none'} of user {_of(event, 'user')}"
+
+
 def _deleted(event: CausalEvent) -> str:
     reason = _reason(event)
     if reason == "delete-records":
-        return f"A client deleted {_offsets(event)} by a DeleteRecords request."
+        return f"A client deleted {_offsets(event)} by a DeleteRecords request{_by(event)}."
     return f"Retention of {_broker(event)} deleted {_offsets(event)}: {reason}."
 
 
@@ -208,23 +220,40 @@ def _aborted(event: CausalEvent) -> str:
     reason = _reason(event)
     if reason == "time-out":
         reason = f"it was open for longer than transaction.timeout.ms={event.number('timeout_ms')}"
-    return f'The transaction of transactional id "{_of(event, "transactional_id")}" was aborted: {reason}.'
+    name = _of(event, "transactional_id")
+    return f'The transaction of transactional id "{name}" was aborted: {reason}{_by(event)}.'
 
 
 def _refused_producer(event: CausalEvent) -> str:
     at = f" for {_partition(event)}" if "topic" in event.subject else ""
     epoch = event.text("producer_epoch")
+    client = f" of {_client(event)}" if "client" in event.subject else ""
     return (
-        f"{_cap(_producer(event))} with epoch {epoch or 'unknown'} was refused{at}: "
+        f"{_cap(_producer(event))}{client} with epoch {epoch or 'unknown'} was refused{at}: "
         f"{_reason(event)} ({event.text('request')}).{_times(event)}"
     )
 
 
 def _throttled(event: CausalEvent) -> str:
     return (
-        f"The client with client id {_of(event, 'client') or 'none'} of user {_of(event, 'user')} used more "
-        f"than its quota {_reason(event)} and had to wait {event.text('seconds')} s.{_times(event)}"
+        f"The client with {_client(event)} used more than its quota {_reason(event)} and had to wait "
+        f"{event.text('seconds')} s.{_times(event)}"
     )
+
+
+def _refused_records(event: CausalEvent) -> str:
+    text = event.text("text").rstrip(".")
+    return (
+        f"Broker {event.id.broker_id} refused records for {_partition(event)} of the client with "
+        f"{_client(event)}: {_reason(event)}{': ' + text if text else ''}.{_times(event)}"
+    )
+
+
+def _deleted_offsets(event: CausalEvent) -> str:
+    topic = event.subject.get("topic")
+    count = event.number("partitions_count")
+    of_topic = "" if topic is None else f" in {count} partition{'s'[: count != 1]} of topic {topic}"
+    return f"The committed offsets of group {_of(event, 'group')}{of_topic} were deleted: {_reason(event)}."
 
 
 _SENTENCES: Final[Mapping[str, Words]] = {
@@ -277,19 +306,29 @@ _SENTENCES: Final[Mapping[str, Words]] = {
     EventKind.MEMBER_FAILED: lambda event: (
         f"{_cap(_member(event))} was removed from group {_of(event, 'group')}: {_reason(event)}."
     ),
+    EventKind.MEMBER_REPLACED: lambda event: (
+        f"{_cap(_member(event))} of group {_of(event, 'group')} was replaced: {_reason(event)}. If it still "
+        "runs, it gets FENCED_INSTANCE_ID."
+    ),
+    EventKind.MEMBER_REFUSED: lambda event: (
+        f"A member with client id {_of(event, 'client') or 'none'} at {event.text('host')} could not join "
+        f"group {_of(event, 'group')}: {_reason(event)}.{_times(event)}"
+    ),
+    EventKind.OFFSETS_DELETED: _deleted_offsets,
     EventKind.PRODUCER_FENCED: lambda event: (
         f"{_cap(_producer(event))} got epoch {event.text('producer_epoch')}, which fences those before: "
-        f"{_reason(event)}."
+        f"{_reason(event)}{_by(event)}."
     ),
     EventKind.PRODUCER_REFUSED: _refused_producer,
+    EventKind.RECORDS_REFUSED: _refused_records,
     EventKind.TRANSACTION_ABORTED: _aborted,
     EventKind.CLIENT_THROTTLED: _throttled,
     EventKind.QUOTA_CHANGED: lambda event: (
         f"A quota of {', '.join(f'{key} {name}' for key, name in event.subject.items())} was set: "
-        f"{event.text('changes')}."
+        f"{event.text('changes')}{_by(event)}."
     ),
     EventKind.CONFIG_CHANGED: lambda event: (
-        f"Settings of {event.text('entity')} were changed: {event.text('changes')}."
+        f"Settings of {event.text('entity')} were changed: {event.text('changes')}{_by(event)}."
     ),
     EventKind.CONNECTION_REFUSED: lambda event: (
         f"Broker {event.id.broker_id} refused connections"
@@ -321,10 +360,13 @@ _SENTENCES: Final[Mapping[str, Words]] = {
     EventKind.CONTROLLED_SHUTDOWN: lambda event: (
         f"The controller moved leaderships off {_broker(event)}, which was shutting down."
     ),
-    EventKind.ELECTION_REQUESTED: lambda event: _ELECTIONS.get(
-        _reason(event), f"An election was requested: {_reason(event)}."
+    EventKind.ELECTION_REQUESTED: lambda event: (
+        _ELECTIONS.get(_reason(event), f"An election was requested: {_reason(event)}").rstrip(".")
+        + f"{_by(event)}."
     ),
-    EventKind.REASSIGNMENT_REQUESTED: lambda _: "An operator asked to move partitions to other brokers.",
+    EventKind.REASSIGNMENT_REQUESTED: lambda event: (
+        f"An operator asked to move partitions to other brokers{_by(event)}."
+    ),
     EventKind.REPLICAS_REFUSED: lambda event: (
         f"{_cap(_broker(event))} could not serve its replicas: {_reason(event)}."
     ),
@@ -335,16 +377,69 @@ _SENTENCES: Final[Mapping[str, Words]] = {
     ),
 }
 
+
+def _history(event: CausalEvent) -> tuple[str, ...]:
+    return (f"kalda cluster history topic {_argument(event, 'topic')}",)
+
+
+def _members(event: CausalEvent) -> tuple[str, ...]:
+    return (f"kalda groups describe --members {_argument(event, 'group')}",)
+
+
+def _broker_commands(event: CausalEvent) -> tuple[str, ...]:
+    return f"kalda why broker {_argument(event, 'broker')}", "kalda doctor"
+
+
 _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
-    EventKind.PROCESS_STALLED: lambda event: (f"kalda why broker {_argument(event, 'broker')}",),
+    EventKind.PROCESS_STALLED: lambda event: _broker_commands(event),
     EventKind.DIRECTORY_FAILED: lambda _: ("kalda log-dirs describe --summary",),
     EventKind.DIRECTORY_FULL: lambda _: ("kalda log-dirs describe --summary",),
     EventKind.SLOW_SYNC: lambda _: ("kalda log-dirs describe --summary",),
     EventKind.REPLICATION_FAILED: lambda event: (f"kalda why broker {shlex.quote(event.text('leader'))}",),
-    EventKind.RECORDS_DELETED: lambda event: (f"kalda configs describe --topic {_value(event, 'topic')}",),
+    EventKind.RECORDS_DELETED: lambda event: (
+        (f"kalda acls list --topic {_value(event, 'topic')}",)
+        if _reason(event) == "delete-records"
+        else (f"kalda configs describe --topic {_value(event, 'topic')}",)
+    ),
     EventKind.RECORDS_COMPACTED: lambda event: (f"kalda configs describe --topic {_value(event, 'topic')}",),
     EventKind.CONFIG_CHANGED: lambda event: (
-        (f"kalda configs describe --topic {_value(event, 'topic')}",) if "topic" in event.subject else ()
+        (f"kalda configs describe --topic {_value(event, 'topic')}", *_history(event))
+        if "topic" in event.subject
+        else ("kalda cluster history broker-config",)
+    ),
+    EventKind.TOPIC_CREATED: lambda event: _history(event),
+    EventKind.TOPIC_DELETED: lambda event: _history(event),
+    EventKind.LEADER_CHANGED: lambda event: _history(event),
+    EventKind.ISR_CHANGED: lambda event: _history(event),
+    EventKind.ELECTION_REQUESTED: lambda _: ("kalda cluster history election",),
+    EventKind.REASSIGNMENT_REQUESTED: lambda _: (
+        "kalda reassign list",
+        "kalda cluster history reassignment",
+    ),
+    EventKind.CONTROLLER_ELECTED: lambda _: ("kalda cluster history controller",),
+    EventKind.RECORDS_REFUSED: lambda event: (
+        f"kalda why partition {shlex.quote(_partition(event))}",
+        f"kalda configs describe --all --topic {_value(event, 'topic')}",
+    ),
+    EventKind.LOGIN_FAILED: lambda _: ("kalda users list",),
+    EventKind.CONNECTION_REFUSED: lambda event: (
+        f"kalda configs describe --all --broker {event.id.broker_id}",
+    ),
+    EventKind.OFFSETS_DELETED: lambda event: (
+        *((f"kalda why topic {_argument(event, 'topic')}",) if "topic" in event.subject else ()),
+        f"kalda groups describe {_argument(event, 'group')}",
+    ),
+    EventKind.MEMBER_REPLACED: lambda event: (
+        f"kalda groups describe --members {_argument(event, 'group')}",
+    ),
+    EventKind.MEMBER_REFUSED: lambda event: _members(event),
+    EventKind.PRODUCER_FENCED: lambda event: (
+        f"kalda transactions describe {_argument(event, 'transactional_id')}",
+    ),
+    EventKind.PRODUCER_REFUSED: lambda event: (
+        (f"kalda transactions describe {_argument(event, 'transactional_id')}",)
+        if "transactional_id" in event.subject
+        else (f"kalda why producer {_argument(event, 'producer')}",)
     ),
     EventKind.GROUP_REBALANCING: lambda event: (f"kalda groups describe {_argument(event, 'group')}",),
     EventKind.MEMBER_FAILED: lambda event: (f"kalda groups describe {_argument(event, 'group')}",),
@@ -356,12 +451,10 @@ _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
     EventKind.CLIENT_THROTTLED: lambda _: ("kalda quotas list",),
     EventKind.QUOTA_CHANGED: lambda _: ("kalda quotas list",),
     EventKind.ACCESS_DENIED: lambda _: ("kalda acls list",),
-    EventKind.BROKER_STARTED: lambda event: (
-        f"kalda why broker {_argument(event, 'broker')}",
-        "kalda cluster health",
-    ),
-    EventKind.BROKER_STOPPED: lambda event: (f"kalda why broker {_argument(event, 'broker')}",),
-    EventKind.BROKER_LEFT: lambda event: (f"kalda why broker {_argument(event, 'broker')}",),
-    EventKind.SESSION_EXPIRED: lambda event: (f"kalda why broker {_argument(event, 'broker')}",),
-    EventKind.SESSION_LOST: lambda event: (f"kalda why broker {_argument(event, 'broker')}",),
+    EventKind.BROKER_STARTED: lambda event: _broker_commands(event),
+    EventKind.BROKER_STOPPED: lambda event: _broker_commands(event),
+    EventKind.BROKER_LEFT: lambda event: _broker_commands(event),
+    EventKind.CONTROLLED_SHUTDOWN: lambda event: _broker_commands(event),
+    EventKind.SESSION_EXPIRED: lambda event: _broker_commands(event),
+    EventKind.SESSION_LOST: lambda event: _broker_commands(event),
 }

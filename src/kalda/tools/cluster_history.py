@@ -1,7 +1,6 @@
 """`kalda cluster history`: who changed which metadata, and what it was at a time."""
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -15,7 +14,7 @@ from kalda.command.command import Tool, command, noun
 from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.output import Json
 from kalda.command.tables import Table
-from kalda.command.values import parse_duration, parse_time_ms
+from kalda.command.values import parse_time_or_age_ms
 from kalda.common.types import TopicPartition
 from kalda.runtime.system.clock import SystemClock
 
@@ -34,10 +33,6 @@ _SNAPSHOTS_APART_MS: Final = 25 * 60 * 60 * 1000
 """The recorder looks every hour whether a day has passed since it copied the whole state."""
 
 _KINDS: Final = ", ".join(Kind)
-_AGO: Final = re.compile(r"([0-9]{1,12})([smhd])")
-_TIME_MAX: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999; what is later is no time."""
-_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @command("history", cluster)
@@ -59,9 +54,9 @@ async def history(
     if at is not None and (since is not None or until is not None):
         raise ToolUsageError("--at shows the state at one time; --since and --until are for lists of changes")
     selects = _selection(what)
-    at_ms = None if at is None else _time_ms("--at", at, now_ms)
-    since_ms = None if since is None else _time_ms("--since", since, now_ms)
-    until_ms = None if until is None else _time_ms("--until", until, now_ms)
+    at_ms = None if at is None else parse_time_or_age_ms("--at", at, now_ms)
+    since_ms = None if since is None else parse_time_or_age_ms("--since", since, now_ms)
+    until_ms = None if until is None else parse_time_or_age_ms("--until", until, now_ms)
     timeline = await _read_timeline(tool, at_ms, since_ms if at_ms is None else at_ms)
     if at_ms is not None:
         _show_state(tool, timeline, at_ms, selects)
@@ -176,26 +171,6 @@ async def _records_until(
             if each.offset < end and each.value is not None
         ]
     return records
-
-
-def _time_ms(option: str, text: str, now_ms: int) -> int:
-    """Return a time in milliseconds: a number of them, a date and time, or a duration before now.
-
-    A time before 1970 is the beginning of 1970.
-
-    Raises:
-        ToolUsageError: the text is none of these.
-    """
-    if text.isascii() and text.isdecimal():
-        if len(text) > len(str(_TIME_MAX)):
-            raise ToolUsageError(f"{option}={text} is not allowed: the year would be later than 9999")
-        return min(int(text), _TIME_MAX)
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
-    if text.startswith("P"):
-        return max(0, now_ms - parse_duration(option, text))
-    return min(max(0, parse_time_ms(option, text)), _TIME_MAX)
 
 
 # Selecting.

@@ -50,6 +50,7 @@ from kalda.protocol.messages.produce import (
 from kalda.records.record import RecordBatchBuilder
 from kalda.runtime.clock import Clock, ManualClock
 from kalda.runtime.filesystem import FileSystem
+from kalda.security.principal import KafkaPrincipal
 from kalda.storage.conversions import ConversionOwner, ConversionWork, Done, InlineConversions
 from kalda.storage.file_records import FileSlice
 from kalda.storage.log_config import LogConfig
@@ -69,6 +70,7 @@ class FakeConnection:
     def __init__(self) -> None:
         self.listener = "PLAINTEXT"
         self.peer = "test"
+        self.principal = KafkaPrincipal("User", "alice")
         self.closed: list[str] = []
         self.holds = 0
         self.is_closed = False

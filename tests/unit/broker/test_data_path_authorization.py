@@ -136,7 +136,7 @@ def test_a_session_tells_nothing_to_another_client(broker: DataPath, acls: FakeS
     session = open_session(broker, version)
     broker.fetch({}, version=version, session_id=session, session_epoch=1)
     log_in(broker)
-    broker.connection.principal = KafkaPrincipal("User", "mallory")  # type: ignore[attr-defined]
+    broker.connection.principal = KafkaPrincipal("User", "mallory")
 
     response = broker.fetch({}, version=version, session_id=session, session_epoch=2)
     assert [DENIED] == codes(response)

@@ -13,6 +13,7 @@ from kalda.broker.replicas.delayed_produce import ProduceWait
 from kalda.broker.requests.api import Pending
 from kalda.broker.requests.handlers.produce import handle_produce
 from kalda.common.errors import ErrorCode
+from kalda.events.event import EventKind
 from kalda.protocol import codec
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kalda.records.batch import iter_headers
@@ -38,6 +39,7 @@ from tests.unit.broker.data_path_fakes import (
     leadership,
     records_of,
 )
+from tests.unit.events.kept_events import KeptEvents
 
 
 @pytest.fixture
@@ -423,6 +425,33 @@ def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(broker: Data
     assert ErrorCode.NOT_ENOUGH_REPLICAS == broker.produce(batch(b"a"), acks=-1).error_code
     assert 0 == broker.partition().log.log_end_offset
     assert 0 == broker.produce(batch(b"a"), acks=1).error_code
+
+
+def test_refusals_that_last_are_events_with_the_client(broker: DataPath) -> None:
+    """Only the producer sees them otherwise, and it may swallow the message."""
+    kept = broker.logs.resources.events = KeptEvents()
+    broker.configure(min_insync_replicas=2, max_message_bytes=100)
+    broker.host(leadership(leader_epoch=4, replicas=(1, 2), isr=(1,)))
+    broker.produce(batch(b"a"), acks=-1)
+    broker.produce(batch(b"x" * 200), acks=1)
+    broker.produce({7: batch(b"a")}, acks=1)
+
+    subject = {"topic": TOPIC, "partition": 0, "client": "test", "user": "alice"}
+    assert [subject, subject] == [event.subject for event in kept.events]
+    assert [EventKind.RECORDS_REFUSED] * 2 == [event.kind for event in kept.events]
+    assert ["NOT_ENOUGH_REPLICAS", "MESSAGE_TOO_LARGE"] == [event.text("reason") for event in kept.events]
+    assert "min.insync.replicas=2" in kept.events[0].text("text")
+    assert "max.message.bytes=100" in kept.events[1].text("text")
+
+
+def test_batch_that_waits_for_the_one_before_it_is_no_event(broker: DataPath) -> None:
+    """A producer that keeps several requests in flight sends it again at once."""
+    kept = broker.logs.resources.events = KeptEvents()
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    broker.produce(batch(b"a", base_sequence=0, **producer))
+    broker.produce(batch(b"c", base_sequence=2, **producer))
+
+    assert [] == kept.of_kind(EventKind.RECORDS_REFUSED)
 
 
 def test_retry_of_an_appended_batch_is_not_told_that_it_was_not_appended(broker: DataPath) -> None:

@@ -1,9 +1,19 @@
 """Chains of causes, as transcripts: the events of brokers in, sentences out, the first cause first."""
 
+from collections.abc import Collection
 from typing import Any
 
 from kalda.events.causes import Evidence
-from kalda.events.chains import Answer, Select, explain, of_names, of_partition, of_record
+from kalda.events.chains import (
+    ROUTINE_OF_LOGS,
+    Answer,
+    Select,
+    explain,
+    of_broker,
+    of_names,
+    of_partition,
+    of_record,
+)
 from kalda.events.event import CausalEvent, EventId, EventKind, Plain
 
 K = EventKind
@@ -53,9 +63,10 @@ class Story:
             by="controller",
         )
 
-    def about(self, select: Select) -> Answer:
+    def about(self, select: Select, routine: Collection[str] = ()) -> Answer:
         evidence = Evidence(self.events)
-        return explain("", evidence, [event for event in evidence.events if select(event)])
+        effects = [event for event in evidence.events if select(event)]
+        return explain("", evidence, effects, routine=routine)
 
     def why(self, silent: tuple[int, ...] = ()) -> Answer:
         evidence = Evidence(self.events)
@@ -236,3 +247,126 @@ def test_details_of_other_shapes_are_no_partitions() -> None:
     answer = story.about(lambda event: True)
     assert all(link.text for incident in answer.incidents for link in incident.links)
     assert not story.about(of_partition("orders", 3)).incidents
+
+
+def test_records_that_retention_deletes_hide_no_leader_change() -> None:
+    """Retention deletes records of a busy partition every few minutes, on each replica."""
+    story = Story()
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9.1, 1, left)
+    for broker in range(8):
+        subject: dict[str, str | int] = {"topic": "orders", "partition": 3}
+        story.add(broker, 60 + broker, K.RECORDS_DELETED, subject, reason="retention", **gone(0))
+        story.add(broker, 70 + broker, K.RECORDS_COMPACTED, subject, **gone(0))
+
+    assert [[K.BROKER_LEFT, K.LEADER_CHANGED]] == [
+        [link.event.kind for link in incident.links] for incident in story.why().incidents
+    ]
+    topic = story.about(of_names(topic="orders"), ROUTINE_OF_LOGS)
+    assert [K.BROKER_LEFT, K.LEADER_CHANGED] == kinds(topic)
+    assert 5 == len(topic.incidents)
+
+
+def test_records_that_a_client_deleted_are_no_routine() -> None:
+    story = Story()
+    logs: dict[str, str | int] = {"topic": "orders", "partition": 3}
+    story.lost_leader(0, 1, None)
+    story.add(0, 60, K.RECORDS_DELETED, logs, reason="delete-records", **gone(0))
+
+    assert [K.RECORDS_DELETED] == kinds(story.about(of_names(topic="orders"), ROUTINE_OF_LOGS))
+
+
+def test_partition_is_explained_by_its_topic_and_by_settings_of_replicas() -> None:
+    story = Story()
+    story.add(0, 0, K.TOPIC_DELETED, {"topic": "orders"})
+    story.add(0, 1, K.CONFIG_CHANGED, {"topic": "orders"}, changes="set min.insync.replicas=3")
+    story.add(0, 2, K.CONFIG_CHANGED, {"topic": "orders"}, changes="set retention.ms=3")
+    story.add(0, 3, K.TOPIC_CREATED, {"topic": "orders"}, partitions_count=4)
+    story.add(0, 4, K.TOPIC_DELETED, {"topic": "others"})
+
+    assert [K.CONFIG_CHANGED, K.TOPIC_DELETED, K.TOPIC_CREATED] == [
+        incident.first.event.kind for incident in story.why().incidents
+    ]
+
+
+def test_broker_that_goes_on_leading_lost_nothing() -> None:
+    """The in-sync replicas that leave its partitions are those of another broker."""
+    story = Story()
+    story.add(
+        0,
+        0,
+        K.ISR_CHANGED,
+        {"topic": "orders", "broker": 1},
+        partitions=[[3, 7]],
+        leader_before=1,
+        leader=1,
+        isr_before=[1, 2],
+        isr=[1],
+    )
+
+    assert () == story.about(of_broker(1)).incidents
+    assert 1 == len(story.about(of_broker(2)).incidents)
+
+
+def test_command_that_was_just_run_is_not_the_next_one() -> None:
+    story = Story()
+    story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    evidence = Evidence(story.events)
+
+    assert ("kalda doctor",) == explain("broker 1", evidence, story.events).incidents[0].commands
+    assert "kalda why broker 1" == explain("", evidence, story.events).incidents[0].commands[0]
+
+
+def test_refused_records_are_explained_by_the_setting_or_by_the_replicas() -> None:
+    story = Story()
+    orders: dict[str, str | int] = {"topic": "orders", "partition": 3, "client": "app", "user": "alice"}
+    left = story.add(0, 0, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(0.1, 1, left)
+    story.add(2, 60, K.RECORDS_REFUSED, orders, reason="NOT_ENOUGH_REPLICAS", text="Too few.")
+    story.add(0, 900, K.CONFIG_CHANGED, {"topic": "orders"}, changes="set max.message.bytes=9", entity="t")
+    story.add(2, 960, K.RECORDS_REFUSED, orders, reason="MESSAGE_TOO_LARGE", text="Too large.")
+
+    answer = story.about(of_names(client="app"))
+
+    assert [
+        [K.CONFIG_CHANGED, K.RECORDS_REFUSED],
+        [K.BROKER_LEFT, K.LEADER_CHANGED, K.RECORDS_REFUSED],
+    ] == [[link.event.kind for link in incident.links] for incident in answer.incidents]
+    assert (
+        "Broker 2 refused records for orders-3 of the client with client id app of user alice: "
+        "NOT_ENOUGH_REPLICAS: Too few." == answer.incidents[1].links[-1].text
+    )
+
+
+def test_offsets_of_a_deleted_topic_are_deleted_with_it() -> None:
+    story = Story()
+    story.add(0, 0, K.TOPIC_DELETED, {"topic": "orders"})
+    offsets: dict[str, str | int] = {"group": "readers", "topic": "orders"}
+    story.add(1, 1, K.OFFSETS_DELETED, offsets, reason="the topic was deleted", partitions_count=2)
+    story.add(1, 9, K.OFFSETS_DELETED, {**offsets, "topic": "other"}, reason="unused", partitions_count=1)
+
+    answer = story.about(of_names(group="readers"))
+
+    assert [K.OFFSETS_DELETED] == kinds(answer)
+    assert [K.TOPIC_DELETED, K.OFFSETS_DELETED] == [link.event.kind for link in answer.incidents[1].links]
+    assert (
+        "The committed offsets of group readers in 2 partitions of topic orders were deleted: the topic was "
+        "deleted." == answer.incidents[1].links[-1].text
+    )
+
+
+def test_change_names_who_asked_for_it() -> None:
+    by: dict[str, Any] = {"by_user": "User:alice", "by_client": "shell", "by_host": "10.0.0.7"}
+    story = Story()
+    story.add(0, 0, K.CONFIG_CHANGED, {}, changes="set a=b", entity="topics/t", **by)
+    story.add(0, 1, K.ELECTION_REQUESTED, {}, reason="preferred", **by)
+    story.add(0, 2, K.QUOTA_CHANGED, {"client": "c"}, changes="x", **by)
+    story.add(
+        0, 3, K.RECORDS_DELETED, {"topic": "t", "partition": 0}, reason="delete-records", **gone(0), **by
+    )
+    story.add(0, 4, K.PRODUCER_FENCED, {"transactional_id": "p"}, producer_epoch=1, reason="another", **by)
+
+    texts = [incident.first.text for incident in story.about(lambda event: True).incidents]
+
+    assert 5 == len(texts)
+    assert all(text.endswith(", by User:alice (client id shell, at 10.0.0.7).") for text in texts)

@@ -3,8 +3,9 @@
 import pytest
 
 from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.values import parse_time_or_age_ms
 from kalda.common.types import TopicPartition
-from kalda.tools.cluster_history import _records_until, _time_ms, _time_text
+from kalda.tools.cluster_history import _records_until, _time_text
 
 NOW = 1_796_000_000_000
 
@@ -23,7 +24,7 @@ NOW = 1_796_000_000_000
     ],
 )
 def test_every_time_can_be_asked_for_and_shown(text: str, expected: int) -> None:
-    found = _time_ms("--at", text, NOW)
+    found = parse_time_or_age_ms("--at", text, NOW)
     assert expected == found
     assert _time_text(found).endswith("Z")
 
@@ -33,7 +34,7 @@ def test_every_time_can_be_asked_for_and_shown(text: str, expected: int) -> None
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ToolUsageError):
-        _time_ms("--at", text, NOW)
+        parse_time_or_age_ms("--at", text, NOW)
 
 
 class Consumer:

@@ -24,6 +24,7 @@ from kalda.broker.config.client_metrics import ClientMetricsConfig
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.history.author import requester_details
 from kalda.cluster.schema import SchemaError
 from kalda.common.config_def import (
     ConfigDef,
@@ -154,7 +155,7 @@ class ConfigAdmin:
             subject["topic" if entity_type == "topics" else "group"] = entity_name
         elif entity_type == "brokers" and entity_name.isdigit():
             subject["broker"] = int(entity_name)
-        details = {"changes": changes, "entity": f"{entity_type}/{entity_name}"}
+        details = {"changes": changes, "entity": f"{entity_type}/{entity_name}", **requester_details()}
         self.events.emit(EventKind.CONFIG_CHANGED, subject, details)
 
     async def _stored(self, entity_type: str, entity_name: str) -> Mapping[str, str]:

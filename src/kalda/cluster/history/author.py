@@ -91,6 +91,17 @@ REQUESTER: Final[ContextVar[Requester | None]] = ContextVar("requester", default
 """The request that the current task serves, if any."""
 
 
+def requester_details() -> dict[str, str]:
+    """Return who asked for what the current task does, as details of an event; empty for a broker."""
+    requester = REQUESTER.get()
+    return {} if requester is None else author_details(requester.author())
+
+
+def author_details(author: RequestAuthor) -> dict[str, str]:
+    """Return the author of a request as details of an event."""
+    return {"by_user": author.user, "by_client": author.client_id or "", "by_host": author.host}
+
+
 def _text(value: object) -> str:
     return _cut(value) if isinstance(value, str) else ""
 

@@ -25,6 +25,7 @@ from kalda.coordinator.group.listing import describe, list_groups
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.events.event import EventKind
 from kalda.protocol.messages.describe_groups import DescribedGroup
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -326,6 +327,9 @@ class GroupCoordinator:
             group.validate_delete()
             records = offset_operations.delete_all(shard, group_id)
             is_last = len(records) <= TOMBSTONES_MAX
+            if is_last:
+                details = {"reason": "a client deleted the group (DeleteGroups)"}
+                shard.events.emit(EventKind.OFFSETS_DELETED, {"group": group_id}, details)
             records = [*records, *group.tombstones()] if is_last else records[:TOMBSTONES_MAX]
             return Result(records, is_last)
 

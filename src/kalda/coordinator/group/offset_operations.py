@@ -6,7 +6,7 @@ group decides whether the operation is allowed (`kalda.coordinator.group.group.G
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -24,6 +24,7 @@ from kalda.coordinator.group.offset_records import (
     offset_commit_tombstone,
 )
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.events.event import EventKind, Plain
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -258,16 +259,19 @@ def delete(shard: GroupShardState, request: OffsetDeleteRequest) -> Result[Offse
     group.validate_offset_delete()
     records = []
     topics = []
+    deleted: list[tuple[str, str, int]] = []
     for topic in request.topics:
         is_subscribed = group.is_subscribed(topic.name)
         results = []
         for each in topic.partitions:
             partition = each.partition_index
             if not is_subscribed and _is_known(shard, group.group_id, topic.name, partition):
+                deleted.append((group.group_id, topic.name, partition))
                 records.append(offset_commit_tombstone(group.group_id, topic.name, partition))
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
             results.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=code))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+    note_deleted(shard, deleted, "a client deleted them (OffsetDelete)")
     return Result(records, OffsetDeleteResponse(topics=topics))
 
 
@@ -297,7 +301,17 @@ def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[Coor
             for topic, partition in partitions:
                 yield group_id, topic, partition
 
-    return [offset_commit_tombstone(*each) for each in islice(found(), TOMBSTONES_MAX)]
+    offsets = list(islice(found(), TOMBSTONES_MAX))
+    note_deleted(shard, offsets, "the topic was deleted")
+    return [offset_commit_tombstone(*each) for each in offsets]
+
+
+def note_deleted(shard: GroupShardState, offsets: Iterable[tuple[str, str, int]], reason: str) -> None:
+    """Emit that offsets, each a group, a topic and a partition, are deleted: one event for each topic."""
+    counts = Counter((group_id, topic) for group_id, topic, _ in offsets)
+    for (group_id, topic), count in counts.items():
+        details: dict[str, Plain] = {"reason": reason, "partitions_count": count}
+        shard.events.emit(EventKind.OFFSETS_DELETED, {"group": group_id, "topic": topic}, details)
 
 
 # Expiring.
@@ -331,6 +345,8 @@ def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
         if not remaining and _is_unused(group) and not shard.offsets.has_pending(group_id):
             tombstones.extend(group.tombstones())
         room = TOMBSTONES_MAX - len(found.records)
+        reason = f"nothing used them for offsets.retention.minutes={shard.config.offsets_retention_minutes}"
+        note_deleted(shard, ((group_id, *each) for each in expired[:room]), reason)
         found.records.extend(tombstones[:room])
         found.expired_count += min(len(expired), room)
         seen += 1 + len(expired) + remaining

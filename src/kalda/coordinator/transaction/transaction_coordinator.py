@@ -5,7 +5,7 @@ broker leads. Responses are pending values, which complete when the records they
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -31,6 +31,9 @@ EXPIRED_PER_WRITE: Final = 1000
 T = TypeVar("T")
 Decide = Callable[[TransactionMetadata | None, int], Decision]
 """Decides from the current state of an id and a new producer id, or -1."""
+
+
+NO_AUTHOR: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +134,9 @@ class TransactionCoordinator:
         expected: Identity | None = None,
         enables_two_phase_commit: bool = False,
         keeps_prepared: bool = False,
+        author: Mapping[str, str] = NO_AUTHOR,
     ) -> Pending[Decision]:
-        """Give a producer its id and epoch (InitProducerId)."""
+        """Give a producer its id and epoch (InitProducerId); `author` are details of who asks for it."""
         config = self._config
         if not transactional_id:
             return _refused(ErrorCode.INVALID_REQUEST)
@@ -153,7 +157,7 @@ class TransactionCoordinator:
                 transaction_version=self._transaction_version(),
             )
 
-        return self._decide(transactional_id, decide, "begin")
+        return self._decide(transactional_id, decide, "begin", author=author)
 
     def add_partitions(
         self,
@@ -380,14 +384,24 @@ class TransactionCoordinator:
     # Deciding.
 
     def _decide(
-        self, transactional_id: str, decide: Decide, request: str, producer: Identity | None = None
+        self,
+        transactional_id: str,
+        decide: Decide,
+        request: str,
+        producer: Identity | None = None,
+        author: Mapping[str, str] = NO_AUTHOR,
     ) -> Pending[Decision]:
         answer: Pending[Decision] = Pending()
         self._try(transactional_id, decide, decisions.NO_NEW_ID, answer)
-        return answer.then(partial(self._noted, transactional_id, request, producer))
+        return answer.then(partial(self._noted, transactional_id, request, producer, author))
 
     def _noted(
-        self, transactional_id: str, request: str, producer: Identity | None, done: Pending[Decision]
+        self,
+        transactional_id: str,
+        request: str,
+        producer: Identity | None,
+        author: Mapping[str, str],
+        done: Pending[Decision],
     ) -> Decision:
         """Emit what a decision means for producers that did not ask for it."""
         decision = done.value
@@ -403,13 +417,18 @@ class TransactionCoordinator:
                 "timeout_ms": after.timeout_ms,
                 "producer_epoch": after.producer_epoch,
                 "partitions_of": sorted(map(str, after.partitions))[:_PARTITIONS_MAX],
+                **author,
             }
             self._events.emit(EventKind.TRANSACTION_ABORTED, subject, details)
         elif request == "begin" and after is not None and after.producer_epoch > 0:
             self._events.emit(
                 EventKind.PRODUCER_FENCED,
                 {"transactional_id": transactional_id, "producer": after.producer_id},
-                {"producer_epoch": after.producer_epoch, "reason": "another producer began with this id"},
+                {
+                    "producer_epoch": after.producer_epoch,
+                    "reason": "another producer began with this id",
+                    **author,
+                },
             )
         elif decision.code in _FENCED:
             subject = {"transactional_id": transactional_id}

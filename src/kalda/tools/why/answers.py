@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from kalda.command.output import Json
-from kalda.command.values import parse_duration, parse_time_ms
+from kalda.command.values import parse_time_or_age_ms
 from kalda.events.causes import Evidence
 from kalda.events.chains import Answer, Incident
 from kalda.events.event import TIME_MAX
@@ -31,14 +31,12 @@ class Collected:
 
 
 def since_ms_of(text: str) -> int:
-    """Return the time that ``--since`` names: a duration before now, or a date and time.
+    """Return the time that ``--since`` names: a date and time, or how long before now.
 
     Raises:
         ToolUsageError: it is neither.
     """
-    if "T" in text and not text.startswith("P"):
-        return max(0, parse_time_ms("--since", text))
-    return max(0, round(time.time() * 1000) - parse_duration("--since", text))
+    return parse_time_or_age_ms("--since", text, round(time.time() * 1000))
 
 
 async def collect(

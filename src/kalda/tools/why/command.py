@@ -1,6 +1,6 @@
 """`kalda why`: the commands, one for each kind of subject."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import click
@@ -11,7 +11,15 @@ from kalda.command.names import GroupName, TopicName
 from kalda.command.option_types import INT32_MAX, INT64_MAX, Integer
 from kalda.common.types import TopicPartition
 from kalda.events.causes import Evidence
-from kalda.events.chains import Select, explain, of_broker, of_names, of_partition, of_record
+from kalda.events.chains import (
+    ROUTINE_OF_LOGS,
+    Select,
+    explain,
+    of_broker,
+    of_names,
+    of_partition,
+    of_record,
+)
 from kalda.events.event import CausalEvent, EventKind
 from kalda.tools.why.answers import Collected, collect, print_answer, since_ms_of
 
@@ -23,10 +31,10 @@ why = noun("Say why a partition, group or record is as it is.")
 def _since(function: F) -> F:
     return click.option(
         "--since",
-        default="P1D",
+        default="1d",
         show_default=True,
         metavar="TIME",
-        help="A date and time, or a duration before now such as PT2H.",
+        help="A date and time, or how long before now: 2h, PT30M.",
     )(function)
 
 
@@ -72,7 +80,7 @@ async def topic_(tool: Tool, topic: str, since: str) -> None:
             f"in-sync replicas than assigned {_ids(behind)}"
         )
         facts = [state]
-    _answer(tool, f"topic {topic}", collected, of_names(topic=topic), facts)
+    _answer(tool, f"topic {topic}", collected, of_names(topic=topic), facts, ROUTINE_OF_LOGS)
 
 
 @command("group", why)
@@ -191,12 +199,27 @@ def _or_aborted(select: Select, name: TopicPartition, *, is_there: bool) -> Sele
     return selected
 
 
-def _answer(tool: Tool, subject: str, collected: Collected, select: Select, facts: Sequence[str]) -> None:
+def _answer(
+    tool: Tool,
+    subject: str,
+    collected: Collected,
+    select: Select,
+    facts: Sequence[str],
+    routine: Collection[str] = (),
+) -> None:
     evidence = collected.evidence
     effects = [event for event in evidence.events if select(event)]
     print_answer(
         tool,
-        explain(subject, evidence, effects, facts=facts, silent=collected.silent, remarks=collected.remarks),
+        explain(
+            subject,
+            evidence,
+            effects,
+            facts=facts,
+            silent=collected.silent,
+            remarks=collected.remarks,
+            routine=routine,
+        ),
     )
 
 

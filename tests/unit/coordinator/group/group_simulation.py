@@ -24,6 +24,7 @@ from kalda.protocol.messages.offset_commit import (
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from kalda.runtime.clock import ManualClock
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop
+from tests.unit.events.kept_events import KeptEvents
 
 GROUP = "g"
 LATEST = 9
@@ -55,10 +56,13 @@ class GroupSimulation:
         self.log = FakeLog()
         self.config = GroupConfig(**settings)
         self.statistics = GroupStatistics()
+        self.kept = KeptEvents()
         ids = itertools.count(1)
 
         def make_shard(partition: int) -> GroupShard:
-            return GroupShard(partition, self.config, self.statistics, new_id=lambda: str(next(ids)))
+            return GroupShard(
+                partition, self.config, self.statistics, new_id=lambda: str(next(ids)), events=self.kept
+            )
 
         self.runtime = CoordinatorRuntime(
             self.log, make_shard, self.clock, self.loop, RuntimeConfig("__consumer_offsets")

@@ -10,6 +10,7 @@ from kalda.coordinator.group.offset_operations import (
     TOMBSTONES_MAX,
     FetchedOffsets,
 )
+from kalda.events.event import EventKind
 from kalda.protocol.messages.offset_commit import OffsetCommitRequest
 from kalda.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -287,6 +288,11 @@ def test_a_deleted_group_is_gone_with_its_offsets() -> None:
     txn_commit(simulation, 5, partition=3)
     deleted = simulation.coordinator.delete_groups([GROUP, "unknown"]).value
     assert {GROUP: ErrorCode.NONE, "unknown": ErrorCode.GROUP_ID_NOT_FOUND} == deleted
+    (event,) = simulation.kept.of_kind(EventKind.OFFSETS_DELETED)
+    assert ({"group": GROUP}, "a client deleted the group (DeleteGroups)") == (
+        event.subject,
+        event.text("reason"),
+    )
     end_transaction(simulation, committed=True)
     for _ in range(2):
         assert simulation.group is None
@@ -341,6 +347,9 @@ def test_offsets_of_a_simple_group_expire_after_their_commit() -> None:
     assert {} == offsets(simulation)
     assert simulation.group is None
     assert 2 == simulation.statistics.offset_expirations
+    events = simulation.kept.of_kind(EventKind.OFFSETS_DELETED)
+    assert [{"group": GROUP, "topic": "t"}] * 2 == [event.subject for event in events]
+    assert "nothing used them for offsets.retention.minutes=60" == events[0].text("reason")
 
 
 def test_a_retention_without_end_is_no_overflow() -> None:

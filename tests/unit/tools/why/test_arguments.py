@@ -1,5 +1,7 @@
 """What `kalda why` makes of arguments that name nothing."""
 
+import time
+
 import pytest
 
 from kalda.command.errors import ToolUsageError
@@ -25,10 +27,16 @@ def test_what_has_no_offset_is_no_record(text: str) -> None:
         parse_record(text)
 
 
-@pytest.mark.parametrize("text", ["", "T", "2h", f"P{DIGITS}D", "2026-13-01T00:00", DIGITS])
+@pytest.mark.parametrize("text", ["", "T", "h", f"P{DIGITS}D", "2026-13-01T00:00", DIGITS])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ToolUsageError):
         since_ms_of(text)
+
+
+@pytest.mark.parametrize("text", ["2h", "PT2H", "120m"])
+def test_since_takes_what_the_history_takes(text: str) -> None:
+    """An operator goes from one to the other."""
+    assert abs(since_ms_of(text) - (time.time() * 1000 - 7_200_000)) < 60_000
 
 
 @pytest.mark.parametrize("text", ["P99999999999D", "0001-01-01T00:00+23:59"])

@@ -12,10 +12,11 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
 from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.broker.security.stored_quotas import StoredQuotas
+from kalda.cluster.history.author import requester_details
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
-from kalda.events.event import EventKind
+from kalda.events.event import EventKind, Plain
 from kalda.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -78,7 +79,8 @@ async def _alter(
         subject: dict[str, str | int] = {
             key: name or "<default>" for kind, name in names if (key := _SUBJECTS.get(kind)) is not None
         }
-        throttle.events.emit(EventKind.QUOTA_CHANGED, subject, {"changes": dict(changes)})
+        details: dict[str, Plain] = {"changes": dict(changes), **requester_details()}
+        throttle.events.emit(EventKind.QUOTA_CHANGED, subject, details)
 
 
 _SUBJECTS: Final = {"user": "user", "client-id": "client", "ip": "host"}

@@ -11,6 +11,7 @@ from kalda.broker.replicas.delayed_delete_records import DelayedDeleteRecords, D
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
+from kalda.cluster.history.author import author_details
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
@@ -34,14 +35,17 @@ def handle(
     replicas: ReplicaManager,
     purgatory: DelayedOperationPurgatory,
     request: DeleteRecordsRequest,
-    _: RequestContext,
+    context: RequestContext,
 ) -> Pending[DeleteRecordsResponse] | Steps[Pending[DeleteRecordsResponse]]:
     """Raise the log start of each partition; errors are returned by partition."""
-    return first_turn(_delete_each(replicas, purgatory, request))
+    return first_turn(_delete_each(replicas, purgatory, request, context))
 
 
 def _delete_each(
-    replicas: ReplicaManager, purgatory: DelayedOperationPurgatory, request: DeleteRecordsRequest
+    replicas: ReplicaManager,
+    purgatory: DelayedOperationPurgatory,
+    request: DeleteRecordsRequest,
+    context: RequestContext,
 ) -> Steps[Pending[DeleteRecordsResponse]]:
     topics: list[DeleteRecordsTopicResult] = []
     waits: list[tuple[DeleteWait, DeleteRecordsPartitionResult]] = []
@@ -50,7 +54,7 @@ def _delete_each(
         for wanted in topic.partitions:
             yield
             try:
-                wait = _delete(replicas, topic.name, wanted)
+                wait = _delete(replicas, topic.name, wanted, context)
             except (ApiError, *LOG_ERRORS) as error:
                 results.append(_failure(wanted.partition_index, error.code))
                 continue
@@ -71,7 +75,9 @@ def _delete_each(
     return pending
 
 
-def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPartition) -> DeleteWait:
+def _delete(
+    replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPartition, context: RequestContext
+) -> DeleteWait:
     partition = replicas.partition(TopicPartition(topic, wanted.partition_index))
     if partition.is_internal:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -86,7 +92,12 @@ def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPartition
         replicas.resources.events.emit(
             EventKind.RECORDS_DELETED,
             {"topic": topic, "partition": wanted.partition_index},
-            {"from": before, "to": start, "reason": "delete-records"},
+            {
+                "from": before,
+                "to": start,
+                "reason": "delete-records",
+                **author_details(context.author()),
+            },
         )
     return DeleteWait(partition, start if wanted.offset < 0 else wanted.offset)
 

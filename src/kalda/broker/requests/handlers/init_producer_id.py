@@ -13,6 +13,7 @@ from typing import Any, Final
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.transactions.producer_ids import ProducerIds
+from kalda.cluster.history.author import author_details
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
@@ -36,7 +37,7 @@ def handle(
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return error_response(request, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _begin(coordinator, request, request.transactional_id, context.api_version)
+        return _begin(coordinator, request, request.transactional_id, context)
     producer_id = producer_ids.take_nowait()
     if producer_id is None:
         return _take(producer_ids, request)
@@ -44,7 +45,10 @@ def handle(
 
 
 def _begin(
-    coordinator: TransactionCoordinator, request: InitProducerIdRequest, transactional_id: str, version: int
+    coordinator: TransactionCoordinator,
+    request: InitProducerIdRequest,
+    transactional_id: str,
+    context: RequestContext,
 ) -> Pending[InitProducerIdResponse]:
     """Initialize a transactional producer."""
     expected = None
@@ -55,7 +59,7 @@ def _begin(
         decision = done.value
         code = decision.code
         if code is not ErrorCode.NONE:
-            if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+            if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
             return error_response(request, code)
         return InitProducerIdResponse(
@@ -71,6 +75,7 @@ def _begin(
         expected=expected,
         enables_two_phase_commit=request.enable2_pc,
         keeps_prepared=request.keep_prepared_txn,
+        author=author_details(context.author()),
     )
     return decided.then(answer)
 

@@ -141,7 +141,7 @@ def handle_produce(
             except HeavyBatchError:
                 return _handle_heavy(parts, context, as_fields(usual))
             except _REFUSALS as error:
-                failure = _refused(parts, partition, partition.name_bytes, (index, records), error)
+                failure = _refused(parts, context, partition, (index, records), error, partition.name_bytes)
                 return _reply(parts, context, [(topic, failure)])
             if info.converted_count:
                 context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
@@ -198,7 +198,7 @@ def _name_topics(
             continue
         for index, records in partitions:
             error = RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
-            unknown.append((topic_id, _refused(parts, None, topic_id, (index, records), error)))
+            unknown.append((topic_id, _refused(parts, context, None, (index, records), error, topic_id)))
     fields.topics = topics
     return unknown
 
@@ -405,7 +405,7 @@ def _append_light(
                     heavy.append(keep(name, partition, records))
                     continue
             except _REFUSALS as error:
-                results.add(name, _refused(parts, partition, name, (index, records), error))
+                results.add(name, _refused(parts, context, partition, (index, records), error, name))
                 continue
             results.add_appended(name, partition, info)
 
@@ -493,7 +493,7 @@ def _put_off(
         try:
             info = _append(parts, context, partition, owned, fields, admission, prepared)
         except _REFUSALS as error:
-            results.answers[place] = name, _refused(parts, partition, name, (index, owned), error)
+            results.answers[place] = name, _refused(parts, context, partition, (index, owned), error, name)
         else:
             results.add_appended(name, partition, info, place)
 
@@ -542,13 +542,16 @@ def _check_order(parts: ProduceParts, partition: Partition, records: memoryview)
 
 def _refused(
     parts: ProduceParts,
+    context: RequestContext,
     partition: Partition | None,
-    name: bytes,
     batch: tuple[int, memoryview | None],
     error: Exception,
+    name: bytes,
 ) -> PartitionProduceResult:
     """Return the answer for a refused batch, and note the refusal for the producer's later batches."""
     index, records = batch
+    if partition is not None and not isinstance(error, RefusedError):
+        _emit_refusal(parts, context, partition, error)
     if records is not None and is_message_set(records):
         # Messages have no producer id.
         return _failure(partition, index, error)
@@ -567,7 +570,7 @@ def _refused(
         producer_id, epoch, _ = read_producer(records)
         parts.resources.events.emit_seldom(
             EventKind.PRODUCER_REFUSED,
-            {"topic": topic, "partition": number, "producer": producer_id},
+            {"topic": topic, "partition": number, "producer": producer_id, **_client(context)},
             {
                 "reason": ErrorCode(failure.error_code).name,
                 "producer_epoch": epoch,
@@ -577,6 +580,42 @@ def _refused(
         )
     return failure
 
+
+def _emit_refusal(
+    parts: ProduceParts, context: RequestContext, partition: Partition, error: Exception
+) -> None:
+    """Emit that records were refused for a reason that lasts until a setting or a replica changes."""
+    code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+    if code in _LASTING:
+        topic, number = partition.topic_partition
+        parts.resources.events.emit_seldom(
+            EventKind.RECORDS_REFUSED,
+            {"topic": topic, "partition": number, **_client(context)},
+            {"reason": code.name, "text": error.message if isinstance(error, ApiError) else str(error)},
+        )
+
+
+def _client(context: RequestContext) -> dict[str, str | int]:
+    return {"client": context.client_id or "", "user": context.principal.name}
+
+
+_LASTING: Final = frozenset(
+    (
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    )
+)
 
 _FENCED: Final = frozenset(
     (
@@ -675,11 +714,24 @@ def _wait(
             if wait.code is not ErrorCode.NONE:
                 name, result = answers[at]
                 answers[at] = name, PartitionProduceResult(result.partition, int(wait.code))
+                if wait.code in _NOT_REPLICATED:
+                    _emit_refusal(parts, context, wait.partition, ApiError(wait.code, _not_replicated(wait)))
         pending.complete(_reply(parts, context, answers))
 
     operation = DelayedProduce(timeout_ms, [wait for _, wait in waits], respond)
     parts.purgatory.try_complete_else_watch(operation, operation.keys)
     return pending
+
+
+_NOT_REPLICATED: Final = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+
+
+def _not_replicated(wait: ProduceWait) -> str:
+    partition = wait.partition
+    return (
+        f"The records are in the log of the leader, and not in that of each in-sync replica "
+        f"{list(partition.isr)} in time; min.insync.replicas={partition.log.config.min_insync_replicas}."
+    )
 
 
 def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:

@@ -167,7 +167,7 @@ class Joining:
         group.add(member, join.answer)
         self._rebalance.schedule_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         if group.can_rebalance:
-            self._rebalance.note_member(EventKind.MEMBER_JOINED, group, member, join.reason)
+            self._rebalance.note_member(EventKind.MEMBER_JOINED, group, member, "a new member")
         records = self._rebalance.prepare_or_complete(group, f"{member_id} joins; {join.reason}")
         return Result(records, join.answer)
 
@@ -209,6 +209,11 @@ class Joining:
         self, join: _Join, old: ClassicMember, new_member_id: str
     ) -> Result[JoinGroupResponse]:
         group, old_leader = join.group, join.group.leader_id
+        reason = (
+            f"{join.requester.client_id or 'a client without an id'} at {join.requester.client_host} joined "
+            f"with the same group.instance.id={old.instance_id}"
+        )
+        self._rebalance.note_member(EventKind.MEMBER_REPLACED, group, old, reason)
         self._rebalance.answer_both(group, old, ErrorCode.FENCED_INSTANCE_ID)
         member = group.replace_static(old, new_member_id)
         self._rebalance.cancel_expiry(group, old.member_id)

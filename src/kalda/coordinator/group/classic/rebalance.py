@@ -362,6 +362,8 @@ class Rebalance:
 
     def end_operation(self, group: ClassicGroup) -> None:
         """Send the responses that an operation on the group has decided; the group is consistent now."""
+        # What a member did without a rebalance is no cause of a later one, which may be another group's.
+        self._cause = None
         if invariants.enabled:
             self.check_invariants(group)
         self.answers.give()

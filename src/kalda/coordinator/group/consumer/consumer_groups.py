@@ -208,6 +208,18 @@ class ConsumerGroups:
             cause=cause,
         )
 
+    def note_refusal(self, group: ConsumerGroup, member: Member, instance_id: str, present: Member) -> None:
+        """Emit that a client wants to join with the instance id of a member that is there."""
+        self.shard.events.emit_seldom(
+            EventKind.MEMBER_REFUSED,
+            {"group": group.group_id, "client": member.client_id},
+            {
+                "reason": f"group.instance.id={instance_id} is that of member {present.member_id} (client id "
+                f"{present.client_id}, at {present.client_host})",
+                "host": member.client_host,
+            },
+        )
+
     # Removing members.
 
     def remove(self, group: ConsumerGroup, members: Sequence[Member]) -> list[CoordinatorRecord]:

@@ -121,7 +121,8 @@ class Heartbeats:
                 f"The consumer group has reached its maximum capacity of {size_max} members.",
             )
         owned = None if request.topic_partitions is None else assignment_of(request.topic_partitions)
-        before = self._member(group, member_id, request, owned, joins, records)
+        newcomer = replace(Member(member_id), client_id=client_id, client_host=client_host)
+        before = self._member(group, newcomer, request, owned, joins, records)
         updated = _changed(before, request, client_id, client_host)
         step = self.update(group, before, updated, records)
         groups.regexes.maybe_start(group, updated.subscribed_regex, may_describe)
@@ -162,21 +163,20 @@ class Heartbeats:
     def _member(
         self,
         group: ConsumerGroup,
-        member_id: str,
+        newcomer: Member,
         request: ConsumerGroupHeartbeatRequest,
         owned: Assignment | None,
         joins: bool,
         records: list[CoordinatorRecord],
     ) -> Member:
         """Return the member before the heartbeat: known, new, or about to take over an instance id."""
-        instance_id = request.instance_id
+        instance_id, member_id = request.instance_id, newcomer.member_id
         if instance_id is None:
             member = group.members.get(member_id) if joins else group.member(member_id)
             if member is None:
                 logger.info("group %s: member %s joins", group.group_id, member_id)
-                joining = Member(member_id)
-                self._groups.note_member(EventKind.MEMBER_JOINED, group, joining, "a new member")
-                return joining
+                self._groups.note_member(EventKind.MEMBER_JOINED, group, newcomer, "a new member")
+                return Member(member_id)
             check_epoch(member, request.member_epoch, owned)
             return member
         present = group.static_member(instance_id)
@@ -188,7 +188,11 @@ class Heartbeats:
             return present
         if present is None:
             logger.info("group %s: static member %s joins as %s", group.group_id, instance_id, member_id)
-            return Member(member_id) if (known := group.members.get(member_id)) is None else known
+            known = group.members.get(member_id)
+            if known is None:
+                static = replace(newcomer, instance_id=instance_id)
+                self._groups.note_member(EventKind.MEMBER_JOINED, group, static, "a new static member")
+            return Member(member_id) if known is None else known
         if (
             present.member_id == member_id
             and present.epoch != LEAVE_STATIC_EPOCH
@@ -198,7 +202,11 @@ class Heartbeats:
             check_epoch(present, request.member_epoch, owned)
             return present
         if not present.speaks_classic:
-            check_instance_is_released(present, member_id, instance_id)
+            try:
+                check_instance_is_released(present, member_id, instance_id)
+            except ApiError:
+                self._groups.note_refusal(group, newcomer, instance_id, present)
+                raise
         logger.info(
             "group %s: static member %s is back as %s, before it was %s",
             group.group_id,

@@ -27,6 +27,7 @@ from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from tests.unit.events.kept_events import KeptEvents
 
 GROUP = "g"
 
@@ -154,6 +155,7 @@ class ConsumerSimulation:
         self.of_groups: dict[str, dict[str, int]] = {}
         self.topics = FakeTopics()
         self.records: list[CoordinatorRecord] = []
+        self.kept = KeptEvents()
         self.clients: dict[str, Client] = {}
         self._ids = itertools.count(1)
         self.shard = self._make()
@@ -174,6 +176,7 @@ class ConsumerSimulation:
                 lambda: f"made-{next(self._ids)}",
                 self,
             ),
+            events=self.kept,
         )
 
     def session_timeout_ms(self, group_id: str) -> int:
