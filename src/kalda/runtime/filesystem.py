@@ -80,7 +80,7 @@ class FileSystem(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """Return a small file's content."""
+        """Return a small file's content; a file of more than 1 GiB raises `OSError`."""
         ...
 
     def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:

@@ -7,6 +7,7 @@ whole and replaced atomically.
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,12 +21,14 @@ from kalda.storage.file_names import (
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
 )
+from kalda.storage.log_config import INT64_MAX
 
 _VERSION: Final = 0
 """The version of every text file but ``meta.properties``, and of the clean-shutdown marker."""
 # ZooKeeper-era directories carry version 0, KRaft ones version 1; we write the former.
 _META_PROPERTIES_VERSION: Final = 0
 _META_PROPERTIES_VERSION_MAX: Final = 1
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _VERSION_DIGITS: Final = 3
 """A longer number is not a version, but an offset or a part of one: the file is damaged."""
 
@@ -229,10 +232,12 @@ def _check_not_newer(what: str, version: str, newest: int, known: str) -> None:
 
 
 def _number(text: str, line: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise CorruptCheckpointError(f"{text!r} in checkpoint line {line!r} is not a number") from None
+    # `int` takes other digits, signs and underscores as well.
+    if _NUMBER.fullmatch(text) is None or abs(int(text)) >= INT64_MAX:
+        raise CorruptCheckpointError(
+            f"{text!r:.40} in checkpoint line {line!r:.80} is not a number of 64 bits"
+        )
+    return int(text)
 
 
 def _text(data: bytes) -> str:

@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from kalda.common.types import TopicPartition
+from kalda.storage.log_config import INT64_MAX
 
 LOG_SUFFIX: Final = ".log"
 OFFSET_INDEX_SUFFIX: Final = ".index"
@@ -40,7 +41,7 @@ DIRECTORY_NAME_MAX: Final = 255
 _UNIQUE_DIRECTORY: Final = re.compile(r"^.+-\d+\.[0-9a-f]{32}-(delete|future|stray)$")
 _FUTURE_DIRECTORY: Final = re.compile(r"^(.+)-(\d+)\.[0-9a-f]{32}-future$")
 _PARTITION_DIRECTORY: Final = re.compile(r"^(.+)-(\d+)$")
-_SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)(\.[a-z]+)?$")
+_SEGMENT_FILE: Final = re.compile(r"^([0-9]{20})(\.[a-z]+)(\.[a-z]+)?$")
 
 
 def offset_file_name(offset: int, suffix: str) -> str:
@@ -51,7 +52,7 @@ def offset_file_name(offset: int, suffix: str) -> str:
 def parse_offset_file_name(name: str) -> tuple[int, str, str] | None:
     """Split a segment file's name into offset, suffix and second suffix (``.swap``, …), or ``None``."""
     match = _SEGMENT_FILE.match(name)
-    if match is None:
+    if match is None or int(match[1]) >= INT64_MAX:
         return None
     return int(match[1]), match[2], match[3] or ""
 

@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition
+from kalda.records.batch import validate
+from kalda.records.errors import RecordsError
 from kalda.runtime.filesystem import TEMPORARY_SUFFIX, DirectoryEntry
 from kalda.storage.checkpoints import is_torn_partition_metadata, parse_partition_metadata
 from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError, NewerFormatError
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
     MISSING_OFFSETS_FILE,
@@ -180,14 +183,23 @@ class LogLoader:
         self._finish_swaps()
 
     def _finish_swaps(self) -> None:
+        ranges = []
+        for name in [name for name in self._entries if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]:
+            parsed = parse_offset_file_name(name)
+            if parsed is None:
+                continue
+            end = self._next_offset_of_swap(parsed[0], name)
+            if end is not None:
+                ranges.append((parsed[0], end))
+            elif offset_file_name(parsed[0], LOG_SUFFIX) in self._entries:
+                # The originals are retired in the order of their offsets, so all of them are there.
+                logger.warning("%s: %s is damaged; what it replaces stays", self._topic_partition, name)
+                for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+                    if (other := offset_file_name(parsed[0], suffix + SWAP_SUFFIX)) in self._entries:
+                        self._remove(other)
         swaps = [name for name in self._entries if name.endswith(SWAP_SUFFIX)]
         if not swaps:
             return
-        ranges = []
-        for name in swaps:
-            parsed = parse_offset_file_name(name)
-            if parsed is not None and parsed[1] == LOG_SUFFIX:
-                ranges.append((parsed[0], self._next_offset_of_swap(parsed[0], name)))
         for name in list(self._entries):
             parsed = parse_offset_file_name(name)
             if parsed is not None and not parsed[2] and ranges:
@@ -201,15 +213,23 @@ class LogLoader:
             self._file_system.rename(self._path(name), self._path(name.removesuffix(SWAP_SUFFIX)))
         self._list()
 
-    def _next_offset_of_swap(self, base_offset: int, name: str) -> int:
+    def _next_offset_of_swap(self, base_offset: int, name: str) -> int | None:
+        """Return the offset after the last batch, or ``None`` for a file that is not whole batches."""
         file = self._file_system.open(self._path(name))
         segment = self._segment(base_offset, {LOG_SUFFIX: file.size()})
         segment.records.path = self._path(name)
-        next_offset = base_offset
-        for found in segment.records.iter_positions(0):
-            next_offset = found.last_offset + 1
-        segment.forget()
-        return next_offset
+        next_offset, size = base_offset, 0
+        try:
+            for position, header, batch in segment.records.iter_batches():
+                validate(batch, 0, header)
+                if header.base_offset < next_offset:
+                    return None
+                next_offset, size = header.next_offset, position + header.size
+        except RecordsError:
+            return None
+        finally:
+            segment.forget()
+        return next_offset if size == segment.size else None
 
     def _open_segments(self) -> list[LogSegment]:
         sizes: dict[int, dict[str, int]] = defaultdict(dict)

@@ -166,3 +166,12 @@ def test_brokers_of_apache_kafka_and_kalda_exclude_each_other(tmp_path: Path) ->
     assert 0 != subprocess.run(command, input=b"", capture_output=True, check=False).returncode
     lock.release()
     assert 0 == subprocess.run(command, input=b"", capture_output=True, check=False).returncode
+
+
+def test_a_file_of_a_terabyte_is_not_read_as_a_whole(directory: Path) -> None:
+    """A checkpoint whose size is damaged ended the broker by want of memory, without its name."""
+    path = directory / "leader-epoch-checkpoint"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match=r"too large.*leader-epoch-checkpoint"):
+        FILES.read(str(path))

@@ -31,3 +31,14 @@ def test_offsets_that_were_cut_are_damaged() -> None:
     for size in range(1, len(whole)):
         with pytest.raises(CorruptCheckpointError):
             parse_offset_checkpoint(whole[:size])
+
+
+@pytest.mark.parametrize(
+    "offset", ["9" * 20, "-" + "9" * 20, "9" * 5000, f"{2**63 - 1}", "1_0", "+5", "٣", "5\t", "--5"]
+)
+def test_what_is_no_number_of_64_bits_is_damaged(offset: str) -> None:
+    """A log continued at the offset that its checkpoint named, and no append fitted there."""
+    with pytest.raises(CorruptCheckpointError, match="is not a number"):
+        parse_offset_checkpoint(f"0\n1\nt 0 {offset}\n".encode())
+    with pytest.raises(CorruptCheckpointError, match="is not a number"):
+        parse_leader_epochs(f"0\n1\n1 {offset}\n".encode())

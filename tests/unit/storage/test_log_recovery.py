@@ -228,6 +228,45 @@ def test_an_interrupted_swap_of_compaction_is_finished() -> None:
     assert not any(name.endswith(".swap") for name in restarted.file_names())
 
 
+@pytest.mark.parametrize("damage", ["nonsense", "torn", "flipped", "of another segment"])
+def test_a_damaged_swap_does_not_replace_records_that_are_whole(damage: str) -> None:
+    """The originals are retired in order: while the first is there, all of them are."""
+    broker = filled()
+    bases = [segment.base_offset for segment in broker.log.segments]
+    broker.manager.close()
+    after = broker.file_system.crash()
+    whole = [bytes(after.nodes[f"{PATH}/{base:020d}.log"].content) for base in bases[:2]]
+    merged = bytearray(whole[0] + whole[1])
+    match damage:
+        case "nonsense":
+            merged = bytearray(b"nonsense" * 100)
+        case "torn":
+            merged.pop()
+        case "flipped":
+            merged[-1] ^= 1
+        case _:
+            merged = bytearray(whole[1] + whole[0])
+    after.nodes[f"{PATH}/{0:020d}.log.swap"] = Node(bytes(merged))
+    after.nodes[f"{PATH}/{0:020d}.index.swap"] = Node(b"")
+    after.nodes[f"{PATH}/{0:020d}.timeindex.swap"] = Node(b"")
+    restarted = Broker(SMALL, after)
+    assert expected(20) == read_all(restarted.log)
+    assert bases == [segment.base_offset for segment in restarted.log.segments]
+    assert not any(name.endswith(".swap") for name in restarted.file_names())
+
+
+@pytest.mark.parametrize("suffix", [".snapshot", ".index", ".log"])
+def test_a_file_of_the_last_offset_of_64_bits_is_none_of_the_log(suffix: str) -> None:
+    """A log continued at the offset of such a snapshot, where no record fits."""
+    broker = filled()
+    broker.manager.close()
+    after = broker.file_system.crash()
+    after.nodes[f"{PATH}/{2**63 - 1:020d}{suffix}"] = Node(b"")
+    restarted = Broker(SMALL, after)
+    assert expected(20) == read_all(restarted.log)
+    assert 20 == append(restarted.log, b"20")
+
+
 def test_an_empty_active_segment_is_the_logs_end() -> None:
     broker = filled()
     broker.log.roll()

@@ -23,6 +23,11 @@ _sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 """macOS has no fdatasync."""
 
 
+READ_BYTES_MAX: Final = 1 << 30
+"""The size of the largest file that is read as a whole: a snapshot of 23 million producers. A damaged size of
+a terabyte would otherwise end the process without a message."""
+
+
 class OsFile:
     """A file of the operating system. The descriptor closes with the last reference.
 
@@ -110,6 +115,8 @@ class OsFileSystem:
     def read(self, path: str) -> bytes:
         """Read all of `path`."""
         with open(open_regular(path, os.O_RDONLY), "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size > READ_BYTES_MAX:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
             return file.readall()
 
     def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
