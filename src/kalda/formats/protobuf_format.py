@@ -1,17 +1,20 @@
 """Decodes Protobuf values: ``protobuf`` by a declared message, ``protobuf-sr`` by the schema each names.
 
 Messages are parsed one by one in C; their fields become columns one by one. Protobuf has no checksum and
-ignores fields that it does not know, so not every damage of a value can be seen.
+ignores fields that it does not know, so not every damage of a value can be seen. It also passes over what a
+field of the schema cannot hold: a number that a proto2 enum lacks, bytes of another type. The field then
+looks as if it were not there, so such a value is bad.
 """
 
 import base64
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
+from google.protobuf import unknown_fields
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
@@ -225,6 +228,7 @@ class MessageReader:
             (_reader_of(field), field_type(field, (descriptor.full_name,))) for field in descriptor.fields
         ]
         self._item_leaves: Final = item_leaves(self.type)
+        self._passed_over: Final = _finder(descriptor)
 
     def decode(self, payloads: Sequence[bytes]) -> Decoded:
         """Decode messages.
@@ -247,6 +251,10 @@ class MessageReader:
                 failures.append(
                     DecodeFailure(place, MALFORMED, cut(f"required fields are missing: {missing}"))
                 )
+                continue
+            passed_over = self._passed_over(message)
+            if passed_over is not None:
+                failures.append(DecodeFailure(place, MISMATCH, cut(passed_over)))
                 continue
             messages.append(message)
             good.append(place)
@@ -327,6 +335,42 @@ def _converter(field: FieldDescriptor) -> Read | None:
 
 def _has(message: Any, name: str) -> bool:
     return bool(type(message).HasField(message, name))
+
+
+def _finder(descriptor: Descriptor) -> Callable[[Any], str | None]:
+    """Return what says which field of a message has bytes that its type cannot hold; None for none."""
+    fields = descriptor.fields_by_number
+    inner = []
+    for field in descriptor.fields:
+        kind = field.message_type.fields_by_name.get("value") if is_map(field) else field
+        if kind is not None and kind.message_type is not None:
+            inner.append((_messages_of(field), _finder(kind.message_type)))
+
+    def find(message: Any) -> str | None:
+        for unknown in unknown_fields.UnknownFieldSet(message):
+            field = fields.get(unknown.field_number)
+            if field is None:
+                continue
+            if field.enum_type is not None and not unknown.wire_type:
+                return f"{field.full_name} has the number {unknown.data}, which its enum lacks"
+            return f"{field.full_name} has bytes of another type, or a number that its enum lacks"
+        for messages, finder in inner:
+            for each in messages(message):
+                found = finder(each)
+                if found is not None:
+                    return found
+        return None
+
+    return find
+
+
+def _messages_of(field: FieldDescriptor) -> Callable[[Any], Iterable[Any]]:
+    name = field.name
+    if is_map(field):
+        return lambda message: [getattr(message, name)[key] for key in getattr(message, name)]
+    if field.is_repeated:
+        return lambda message: getattr(message, name)
+    return lambda message: (getattr(message, name),) if _has(message, name) else ()
 
 
 def _cells(message: Any) -> int:

@@ -213,3 +213,56 @@ def test_a_row_that_is_no_message_is_refused_by_itself(row: dict[str, object]) -
 
     with pytest.raises(EncodeError, match="row 1 does not fit the Protobuf message"):
         encoder.encode(pa.array([{"id": 1, "parts": [{"name": "x"}]}, row], pa.struct(list(columns))))
+
+
+CLOSED = """
+syntax = "proto2";
+message M {
+  optional E single = 1;
+  repeated E listed = 2;
+  repeated E packed = 3 [packed = true];
+  map<string, E> mapped = 4;
+  optional N inner = 5;
+  repeated N inners = 6;
+  map<string, N> named = 7;
+  oneof one { E chosen = 8; int32 number = 9; }
+  optional string text = 10;
+  optional google.protobuf.Timestamp at = 11;
+  enum E { A = 0; B = 1; }
+  message N { optional E e = 1; }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (b"\x08\x07", "M.single has the number 7, which its enum lacks"),
+        (b"\x08\x01\x08\x07", "M.single has the number 7, which its enum lacks"),
+        (b"\x10\x01\x10\x07", "M.listed has the number 7, which its enum lacks"),
+        (b"\x1a\x02\x01\x07", "M.packed has the number 7, which its enum lacks"),
+        (b"\x22\x05\x0a\x01k\x10\x07", "M.mapped has bytes of another type, or a number that its enum lacks"),
+        (b"\x2a\x02\x08\x07", "M.N.e has the number 7, which its enum lacks"),
+        (b"\x32\x02\x08\x01\x32\x02\x08\x07", "M.N.e has the number 7, which its enum lacks"),
+        (b"\x3a\x07\x0a\x01k\x12\x02\x08\x07", "M.N.e has the number 7, which its enum lacks"),
+        (b"\x40\x07", "M.chosen has the number 7, which its enum lacks"),
+        (b"\x50\x05", "M.text has bytes of another type, or a number that its enum lacks"),
+        (b"\x5a\x02\x0a\x00", "Timestamp.seconds has bytes of another type, or a number that its enum lacks"),
+        (b"\x08\x01\x60\x07", None),  # a field that the schema does not have
+    ],
+)
+def test_what_a_field_of_the_schema_cannot_hold_is_bad(value: bytes, message: str | None) -> None:
+    """The parser puts it among the unknown fields: the column would be null, the list shorter, in silence."""
+    proto = CLOSED.replace("message M", 'import "google/protobuf/timestamp.proto";\nmessage M', 1)
+    decoder = open_decoder(
+        FormatSpec("protobuf", "base64:" + base64.b64encode(compile_proto(proto)).decode())
+    )
+
+    decoded = decoder.decode(pa.array([b"\x08\x01", value], pa.binary()))
+
+    assert ([] if message is None else [(1, "TypeMismatch")]) == [
+        (each.row, each.error_class) for each in decoded.errors
+    ]
+    if message is not None:
+        assert message in decoded.errors[0].message
+    assert "B" == decoded.columns[0].as_py()["single"]
