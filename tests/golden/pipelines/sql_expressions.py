@@ -84,6 +84,11 @@ base64(sha1(u)) | cast(d as float) | d * x | d = x | coalesce(x, d) | j * 0.5D |
 try_cast(j as decimal(12,2)) | cast(t as decimal(3,0)) | try_cast(255 as decimal(4,2))
 substring(s, -2147483648) | i + 1 / nullif(i, 0) | i * x > d | floor(x / 1e300)
 try_cast('\\u007f1' as int) | try_cast('\\u007f1' as double) | if(null, i, 2) | greatest(i, t % 7)
+i % -1 | j % cast(-1 as bigint) | mod(t, -1) | -12345678901234567890123456789.5
+12345678901234567890123456789012345.678 | cast('0x1.8P-1' as double) | cast('-0x1p5000d' as double)
+cast('1.00000005960464477539062500001' as float) | cast('1.00000017881393432617187499999' as float)
+cast('000000000000000000000000000000000000000000000012' as int)
+cast('-000000000000000000000000000000000000000000000012' as bigint)
 """  # fmt: skip
 
 FAILING = """

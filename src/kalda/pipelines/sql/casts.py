@@ -4,11 +4,14 @@ What cannot be converted raises `SqlError`, or is null in ``try_cast``. Conversi
 Java and Arrow (a double as text) are refused when the expression is compiled.
 """
 
+import math
 import re
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -24,6 +27,11 @@ _INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _DOUBLE: Final = re.compile(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity|Inf)|NaN", re.ASCII | re.I
 )
+_HEXADECIMAL: Final = re.compile(
+    r"[+-]?0x(?:[0-9a-f]+\.?|[0-9a-f]*\.[0-9a-f]+)p[+-]?\d+", re.ASCII | re.IGNORECASE
+)
+_BEHIND_FLOAT: Final = (1 << 28) - 1
+"""The bits of a double behind those of a float and behind the half of its last one."""
 _TRUE: Final = frozenset(("t", "true", "y", "yes", "1"))
 _FALSE: Final = frozenset(("f", "false", "n", "no", "0"))
 _DATE: Final = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
@@ -212,7 +220,7 @@ def _from_string(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Ar
     converters: dict[pa.DataType, Convert] = {
         pa.bool_(): _boolean,
         pa.float64(): _double,
-        pa.float32(): _double,
+        pa.float32(): _float,
         pa.date32(): date_of_text,
         TIMESTAMP: timestamp_of_text,
     }
@@ -250,17 +258,40 @@ def _whole(kind: pa.DataType) -> Convert:
     bound = 1 << (kind.bit_width - 1)
 
     def convert(text: str) -> object | None:
-        if not _INTEGER.fullmatch(text) or len(text) > 40:
+        if not _INTEGER.fullmatch(text):
             return None
-        number = int(text)
+        digits = text.lstrip("+-").lstrip("0")
+        if len(digits) > 20:
+            return None
+        number = int(digits or "0") * (-1 if text.startswith("-") else 1)
         return number if -bound <= number < bound else None
 
     return convert
 
 
-def _double(text: str) -> object | None:
+def _double(text: str) -> float | None:
     body = text[:-1] if text[-1:] in ("d", "D", "f", "F") and text[:-1][-1:].isdigit() else text
-    return float(body) if _DOUBLE.fullmatch(body) else None
+    if _DOUBLE.fullmatch(body):
+        return float(body)
+    if not _HEXADECIMAL.fullmatch(body):
+        return None
+    try:
+        return float.fromhex(body)
+    except OverflowError:
+        return -math.inf if body.startswith("-") else math.inf
+
+
+def _float(text: str) -> float | None:
+    """Return the double that a float is rounded from once, as Java rounds the text."""
+    number = _double(text)
+    if number is None or not math.isfinite(number):
+        return number
+    (bits,) = struct.unpack("<q", struct.pack("<d", number))
+    if bits & _BEHIND_FLOAT or "x" in text.lower():
+        return number
+    # The double may lie halfway between two floats, and the text beside it.
+    exact, found = Decimal(text.rstrip("dDfF")), Decimal(number)
+    return number if exact == found else math.nextafter(number, math.inf if exact > found else -math.inf)
 
 
 def _boolean(text: str) -> object | None:

@@ -73,6 +73,10 @@ _FUNCTIONS: Final = frozenset(
 """Functions of Spark that need no parentheses, so that they look like columns."""
 
 
+_WITH_UNIT: Final = frozenset(("date_add", "date_diff", "dateadd", "datediff"))
+"""Functions whose first of three arguments is a word, which looks like a column."""
+
+
 def compile_node(node: Node, schema: pa.Schema) -> Compiled:
     """Return the compiled form of an expression over the columns of a schema.
 
@@ -94,6 +98,8 @@ def compile_node(node: Node, schema: pa.Schema) -> Compiled:
             )
             return _conditional(conditions, [*values, last])
         case Call(name, arguments):
+            if name in _WITH_UNIT and len(arguments) == 3:
+                raise UnsupportedSqlError(f"{name} with a unit is not evaluated by Kalda")
             return _call(name, [compile_node(argument, schema) for argument in arguments])
         case _:
             assert_never(node)
@@ -338,7 +344,7 @@ def _division(name: str, arguments: list[Compiled]) -> Compiled:
         minus_one = pc.equal(divisor, pa.scalar(-1, divisor.type))
         quotient = pc.divide(dividend, pc.if_else(minus_one, pa.scalar(1, divisor.type), divisor))
         rest = pc.subtract(dividend, pc.multiply(quotient, divisor))
-        return pc.if_else(minus_one, pa.scalar(0, divisor.type), rest)
+        return pc.if_else(pc.and_(minus_one, dividend.is_valid()), pa.scalar(0, divisor.type), rest)
 
     return applied(one.type, _safely(whole, name), one, other, fails=True, is_reversed=True)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.casts import cast
-from kalda.pipelines.sql.nodes import SqlError, UnsupportedSqlError
+from kalda.pipelines.sql.nodes import InvalidSqlError, SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.values import FLOATS, INTEGERS, TIMESTAMP, Compiled, applied, converted, type_name
 
 Build = Callable[[str, list[Compiled]], Compiled]
@@ -403,42 +403,97 @@ def _extreme(function: Callable[..., pa.Array]) -> Build:
     return build
 
 
+_BYTES_MAX: Final = 128 << 20
+"""Bytes of the texts that a function makes of a batch; more fail, so that a batch is divided."""
+_FOLDED_BYTES_MAX: Final = 1 << 16
+"""Bytes of a text that is the same for all rows; each of them gets a copy."""
+
+
+def _grown(
+    name: str, text: Compiled, count: int, function: Callable[[str], str], size: Callable[[pa.Array], int]
+) -> Compiled:
+    """Return an expression that makes longer texts.
+
+    Args:
+        name: The name of the function.
+        text: Its argument.
+        count: The constant by which texts grow.
+        function: Returns the text made of one.
+        size: Returns how many bytes the texts of some rows have at most.
+    """
+    if count > _BYTES_MAX:
+        raise InvalidSqlError(f"{name} with {count} is not evaluated: texts have up to {_BYTES_MAX} bytes")
+
+    def convert(values: pa.Array) -> pa.Array:
+        total = size(values)
+        if total > _BYTES_MAX:
+            raise SqlError(f"{name}: a text of {total} bytes; up to {_BYTES_MAX} are made at once")
+        return pa.array([None if each is None else function(each) for each in values.to_pylist()], _STRING)
+
+    constants = None if text.constant is None else pa.array([text.constant], _STRING)
+    fails = constants is None or size(constants) > _FOLDED_BYTES_MAX
+    return applied(_STRING, convert, text, fails=fails)
+
+
+def _bytes_of(values: pa.Array) -> int:
+    return pc.sum(pc.binary_length(values).cast(pa.int64())).as_py() or 0
+
+
+def _count_of(name: str, arguments: list[Compiled]) -> int:
+    """Return the second argument, a constant int."""
+    count = arguments[1].constant if len(arguments) > 1 else None
+    if count is None or arguments[0].type != _STRING or count.type != pa.int32() or not count.is_valid:
+        raise _refused(name, arguments)
+    number: int = count.as_py()
+    return number
+
+
 def _characters(function: Callable[[str, int], str]) -> Build:
-    """Return the builder of a function of a text and a constant count."""
+    """Return the builder of a function of a text and a constant count, which makes no text longer."""
 
     def build(name: str, arguments: list[Compiled]) -> Compiled:
-        count = arguments[1].constant if len(arguments) == 2 else None
-        if count is None or arguments[0].type != _STRING or count.type != pa.int32() or not count.is_valid:
+        number = _count_of(name, arguments)
+        if len(arguments) != 2:
             raise _refused(name, arguments)
-        number = count.as_py()
         return _each(_STRING, lambda text: function(text, number), arguments[0])
 
     return build
+
+
+def _repeat(name: str, arguments: list[Compiled]) -> Compiled:
+    count = max(_count_of(name, arguments), 0)
+    if len(arguments) != 2:
+        raise _refused(name, arguments)
+    return _grown(
+        name, arguments[0], count, lambda text: text * count, lambda values: _bytes_of(values) * count
+    )
 
 
 def _padded(is_left: bool) -> Build:
     """Return the builder of ``lpad`` or ``rpad`` with constants; a longer text is cut."""
 
     def build(name: str, arguments: list[Compiled]) -> Compiled:
-        constants = [argument.constant for argument in arguments[1:]]
-        if (
-            len(arguments) not in (2, 3)
-            or [argument.type for argument in arguments] != [_STRING, pa.int32(), _STRING][: len(arguments)]
-            or any(each is None or not each.is_valid for each in constants)
-        ):
+        length = max(_count_of(name, arguments), 0)
+        filler = arguments[2].constant if len(arguments) == 3 else pa.scalar(" ")
+        if len(arguments) > 3 or filler is None or filler.type != _STRING or not filler.is_valid:
             raise _refused(name, arguments)
-        given = [each.as_py() for each in constants if each is not None]
-        length: int = given[0]
-        pad: str = given[1] if len(given) == 2 else " "
+        pad: str = filler.as_py()
+        width = max((len(sign.encode()) for sign in pad), default=0)
 
         def padded(text: str) -> str:
             missing = length - len(text)
             if missing <= 0 or not pad:
-                return text[: max(length, 0)]
+                return text[:length]
             filler = (pad * (missing // len(pad) + 1))[:missing]
             return filler + text if is_left else text + filler
 
-        return _each(_STRING, padded, arguments[0])
+        return _grown(
+            name,
+            arguments[0],
+            length,
+            padded,
+            lambda values: _bytes_of(values) + length * width * (len(values) - values.null_count),
+        )
 
     return build
 
@@ -539,7 +594,7 @@ FUNCTIONS: Final[Mapping[str, Build]] = {
     "least": _extreme(pc.min_element_wise),
     "left": _characters(lambda text, count: text[: max(count, 0)]),
     "right": _characters(lambda text, count: text[-count:] if count > 0 else ""),
-    "repeat": _characters(lambda text, count: text * count),
+    "repeat": _repeat,
     "lpad": _padded(is_left=True),
     "rpad": _padded(is_left=False),
     "instr": _position,

@@ -255,7 +255,7 @@ def _constant(tree: exp.Expression, sign: int) -> pa.Scalar:
         if "e" in text.lower():
             return pa.scalar(sign * float(text), pa.float64())
         if "." in text:
-            value = sign * Decimal(text)
+            value = Decimal(text).copy_sign(sign)  # a product would be rounded to 28 digits
             _, numerals, exponent = value.as_tuple()
             scale = -int(exponent)
             return pa.scalar(value, pa.decimal128(max(len(numerals), scale, 1), scale))

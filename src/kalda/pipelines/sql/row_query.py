@@ -173,8 +173,8 @@ def _failures_of_rows() -> Iterator[None]:
     """Raise what Arrow refuses as an error of some of the rows, so that the others can be computed."""
     try:
         yield
-    except (pa.ArrowException, OverflowError) as error:
-        raise SqlError(f"{type(error).__name__}: {error}") from error
+    except (pa.ArrowException, OverflowError, MemoryError) as error:
+        raise SqlError(f"{type(error).__name__}: {error}".rstrip(": ")) from error
 
 
 def _starred(star: Star, schema: pa.Schema) -> list[str]:

@@ -6,7 +6,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from kalda.pipelines.sql.nodes import SqlError, UnsupportedSqlError
+from kalda.pipelines.sql.nodes import InvalidSqlError, SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.row_query import RowCondition, RowQuery
 
 ROWS = pa.RecordBatch.from_pydict(
@@ -315,3 +315,42 @@ def test_what_stands_beside_null_itself_is_not_computed(expression: str) -> None
     rows = pa.RecordBatch.from_pydict({"zero": pa.array([0])})
 
     assert [None] == RowQuery(f"select {expression} as r").apply(rows).column("r").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["lpad('a', 2000000000, 'x')", "rpad(s, 2000000000)", "repeat('a', 2000000000)", "repeat(s, 2000000000)"],
+)
+def test_texts_that_no_memory_holds_are_refused_when_they_are_read(expression: str) -> None:
+    """`validate` says so; the first batch would end the process."""
+    rows = pa.RecordBatch.from_pydict({"s": ["a", None]})
+
+    with pytest.raises(InvalidSqlError, match=r"with 2000000000 is not evaluated: texts have up to"):
+        RowQuery(f"select {expression} as r").apply(rows)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["rpad(s, 1000000)", "repeat(s, 500000)", "lpad('a', 1000000, 'é')", "upper(repeat('é', 500000))"],
+)
+def test_rows_whose_texts_are_too_much_together_are_divided(expression: str) -> None:
+    """The step fails for many rows and not for few, so a task tries it with fewer."""
+    rows = pa.RecordBatch.from_pydict({"s": ["ab"] * 1_000})
+    query = RowQuery(f"select {expression} as r")
+
+    with pytest.raises(SqlError, match=r"are made at once"):
+        query.apply(rows)
+
+    (text,) = query.apply(rows.slice(0, 1)).column("r").to_pylist()
+    assert 500_000 <= len(text)
+
+
+@pytest.mark.parametrize(
+    "expression", ["datediff(hour, b, b)", "date_diff(MONTH, b, b)", "date_add(day, 1, b)"]
+)
+def test_functions_with_a_unit_are_left_to_spark(expression: str) -> None:
+    """The unit is no column, so the step is not wrong."""
+    with pytest.raises(UnsupportedSqlError, match="with a unit is not evaluated") as refused:
+        RowQuery(f"select {expression} as r").output_schema(ROWS.schema)
+
+    assert not isinstance(refused.value, InvalidSqlError)
