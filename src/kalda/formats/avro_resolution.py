@@ -123,7 +123,7 @@ def check_resolution(written: object, wanted: object, path: str = "") -> None:
     if not isinstance(written, Mapping):
         return
     counts = [_COUNTED.get(str(node.get("logicalType"))) for node in (written, wanted)]
-    if None not in counts and counts[0] != counts[1] and counts != ["day", "moment"]:
+    if None not in counts and counts[0] != counts[1] and counts != ["day", "timestamp"]:
         raise FormatError(
             f"{path or 'the value'} is written as {written['logicalType']}, "
             f"and cannot be read as {wanted['logicalType']}"
@@ -148,9 +148,9 @@ _COUNTED: Final[Mapping[str, str]] = {
     "date": "day",
     "time-millis": "time",
     "time-micros": "time",
-    **dict.fromkeys(TIMESTAMP_MICROS, "moment"),
+    **dict.fromkeys(TIMESTAMP_MICROS, "timestamp"),
 }
-"""What a number of a logical type counts; days become moments."""
+"""What a number of a logical type counts; a day can become a timestamp."""
 
 
 def _check_names(written: list[str], wanted: list[dict[str, Any]], path: str) -> None:

@@ -26,8 +26,8 @@ from kalda.formats.decoded import (
     Decoded,
     nullable,
 )
-from kalda.formats.moments import date_days, parse_moments, timestamp_micros
 from kalda.formats.spec import FormatError, FormatSpec
+from kalda.formats.temporal import date_days, parse_temporal, timestamp_micros
 
 OPTIONS: Final = ("delimiter", "quote", "escape", "null_value", "double_quote")
 _HEXADECIMAL: Final = re.compile(rb"0[xX]")
@@ -177,9 +177,9 @@ def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
             shown = ", ".join(repr(text[:60]) for text in column[:1].to_pylist() if text is not None)
             raise BadValueError(MISMATCH, f"{field.name} is {shown}; a {field.type} is expected")
         return parsed
-    moments = parse_moments(column, field.type)
-    if moments is not None:
-        return moments
+    parsed = parse_temporal(column, field.type)
+    if parsed is not None:
+        return parsed
     parse: Callable[[str], int | None] = date_days if pa.types.is_date(field.type) else timestamp_micros
     found: list[int | None] = []
     for text in column.to_pylist():

@@ -21,7 +21,6 @@ from kalda.formats.decoded import EncodeError
 from kalda.formats.exact import check_written, written
 from kalda.formats.framing import HEADER_BYTES
 from kalda.formats.json_rows import EPOCH_MICROS, NumberText, json_text
-from kalda.formats.moments import day_text
 from kalda.formats.protobuf_schema import WRAPPERS, ProtobufSchema, compile_proto, is_map, message_type
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
 from kalda.formats.registry import (
@@ -32,6 +31,7 @@ from kalda.formats.registry import (
     subject_schema,
 )
 from kalda.formats.spec import FormatError, FormatSpec
+from kalda.formats.temporal import day_text
 from kalda.schemas.payloads.framing import message_path
 
 Convert = Callable[[Any], object]

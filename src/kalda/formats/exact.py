@@ -133,7 +133,7 @@ def written(column: pa.Array, kind: pa.DataType, path: str = "") -> pa.Array:
 
 
 def _is_left(source: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether the encoder converts a type itself: moments, and times of day that the schema counts."""
+    """Return whether the encoder converts a type itself: timestamps, and times of day to integers."""
     types = pa.types
     if types.is_timestamp(source):
         return bool(types.is_timestamp(kind))

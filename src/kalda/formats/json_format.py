@@ -38,6 +38,7 @@ from kalda.formats.json_rows import (
     EPOCH_MICROS,
     OBJECTS_MAX,
     Convert,
+    base64_bytes,
     converter,
     infer,
     nesting,
@@ -46,8 +47,8 @@ from kalda.formats.json_rows import (
     parse_object,
 )
 from kalda.formats.merging import COLUMNS_MAX, item_leaves, merged_all, struct_of
-from kalda.formats.moments import base64_bytes, parse_moments
 from kalda.formats.spec import FormatError, FormatSpec
+from kalda.formats.temporal import parse_temporal
 
 OPTIONS: Final = ("timestamp_format",)
 INFERRED_BYTES: Final = 128 << 10
@@ -280,9 +281,9 @@ class JsonDecoder:
                 except pa.ArrowInvalid:
                     return None
                 return micros.cast(kind)
-            return parse_moments(array, kind)
+            return parse_temporal(array, kind)
         if types.is_date(kind):
-            return parse_moments(array, kind)
+            return parse_temporal(array, kind)
         if types.is_binary(kind):
             decoded = [None if text is None else base64_bytes(text) for text in array.to_pylist()]
             finished = pa.array(decoded, kind)

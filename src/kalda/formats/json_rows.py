@@ -1,5 +1,4 @@
-"""Converts one JSON value at a time, strictly: the definition of which JSON values are good, and of their
-rows.
+"""Converts JSON values to rows one at a time; it defines which values are valid, and their rows.
 
 `kalda.formats.json_format` uses this for batches that Arrow's reader refuses, so a row that Arrow accepts
 must have the same columns here. The rules are those of Spark's ``from_json``, except that a value which does
@@ -10,6 +9,8 @@ not fit is bad and never null in silence:
 - numbers do not become whole numbers by rounding, texts do not become numbers.
 """
 
+import base64
+import binascii
 import json
 import math
 import re
@@ -24,7 +25,7 @@ from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.decimals import decimal_of
 from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, TOO_LARGE, BadValueError
 from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count, merged
-from kalda.formats.moments import base64_bytes, date_days, timestamp_micros
+from kalda.formats.temporal import date_days, timestamp_micros
 
 Convert = Callable[[object, str], object]
 """Converts a parsed JSON value at a path to what ``pyarrow.array`` takes, or raises `BadValueError`."""
@@ -384,3 +385,11 @@ def _kind(value: object) -> str:
     if isinstance(value, int):
         return "int" if -(1 << 63) <= value < 1 << 63 else "double"
     return "double" if isinstance(value, NumberText | NonFinite) else "string"
+
+
+def base64_bytes(text: str) -> bytes | None:
+    """Return the bytes of a base64 text, or None when it is not one."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None

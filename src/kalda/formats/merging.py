@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from kalda.common.json_text import strict_json
 from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.decimals import as_floats
-from kalda.formats.moments import YEARS_SECONDS, far_day
+from kalda.formats.temporal import YEARS_SECONDS, far_day
 
 FIELDS_MAX: Final = 1_000
 """Fields of a nested struct. An object with more is a map in disguise, for example by user; its column is
@@ -283,11 +283,11 @@ def _plain_text(array: pa.Array) -> pa.StringArray:
         found = [None if each is None else base64.b64encode(each).decode() for each in array.to_pylist()]
         return pa.array(found, pa.string())
     texts = array.cast(pa.string())
-    return _with_far_moments(texts, array) if pa.types.is_temporal(array.type) else texts
+    return _with_far_years(texts, array) if pa.types.is_temporal(array.type) else texts
 
 
-def _with_far_moments(texts: pa.StringArray, array: pa.Array) -> pa.StringArray:
-    """Return the texts of moments; those outside of the years 1 to 9999 are not as Arrow writes them."""
+def _with_far_years(texts: pa.StringArray, array: pa.Array) -> pa.StringArray:
+    """Return `texts` with the years outside of 1 to 9999 replaced by the form of `far_day`."""
     kind = array.type
     if pa.types.is_date32(kind):
         days = array.cast(pa.int32()).cast(pa.int64())

@@ -1,4 +1,4 @@
-"""Parses and writes the texts of dates and timestamps; one definition for JSON, CSV and casts.
+"""Parses and writes dates and timestamps as text: one definition for JSON, CSV and casts.
 
 A timestamp is ISO 8601: ``2026-11-22T20:15:30.123456Z``, with ``T`` or a blank, with optional minutes and
 seconds, a fraction of up to nine digits (what is finer than a microsecond is cut off) and an optional zone;
@@ -6,8 +6,6 @@ without one it is UTC. A year beyond 9999 or before 0 has a sign and up to seven
 write it: ``+10000-01-01``.
 """
 
-import base64
-import binascii
 import re
 from datetime import date
 from typing import Final
@@ -71,7 +69,7 @@ def _days(year: int, month: int, day: int) -> int | None:
 
 
 def day_text(days: int) -> str:
-    """Return the ISO 8601 text of a date, which `date_days` reads: of days since 1970, in any year."""
+    """Return the ISO 8601 text of a date in any year, given as days since 1970; `date_days` reads it."""
     text = far_day(days * 86_400)
     return f"+{text}" if days * 86_400 > YEARS_SECONDS[1] else text
 
@@ -84,18 +82,10 @@ def far_day(second: int) -> str:
     return f"{'-' if year < 0 else ''}{abs(year):04}-{day.month:02}-{day.day:02}"
 
 
-def base64_bytes(text: str) -> bytes | None:
-    """Return the bytes of a base64 text, or None when it is not one."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
+def parse_temporal(texts: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
+    """Parse texts as dates or timestamps with Arrow, or return None if Arrow refuses any of them.
 
-
-def parse_moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
-    """Return texts as dates or timestamps, or None when Arrow's parser does not take each of them.
-
-    What this returns is what `timestamp_micros` and `date_days` return; these take more forms.
+    The values equal those of `timestamp_micros` and `date_days`, which accept more forms.
     """
     try:
         if pa.types.is_date(kind):
