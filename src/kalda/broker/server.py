@@ -188,7 +188,7 @@ class BrokerServer:
         return None
 
     def _begin_planned_faults(self, parts: BrokerParts, tasks: asyncio.TaskGroup) -> None:
-        """Put the plan of the settings in force, and let requests replace it where the settings allow that.
+        """Apply the plan of the settings, and allow requests to replace it if the settings permit.
 
         Raises:
             BrokerStartError: the plan cannot be read or is not valid.

@@ -157,7 +157,7 @@ def check_max_records(value: object) -> None:
 
 
 def check_timeout(value: object) -> None:
-    """Refuse what is not a time in seconds, before a method that takes one has changed anything.
+    """Check that an argument is a time in seconds, before its method changes anything.
 
     Raises:
         TypeError: it is not a number.
@@ -178,7 +178,7 @@ def warn_of_milliseconds(timeout_s: int) -> None:
 
 
 def check_interceptors(interceptors: object, methods: Iterable[str]) -> None:
-    """Refuse what is not a sequence of objects with these methods.
+    """Check that an argument is a sequence of objects with these methods.
 
     Raises:
         ClientConfigError: it is one object, a class or a name; or an object lacks a method.

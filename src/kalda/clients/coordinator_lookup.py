@@ -24,7 +24,7 @@ BATCHED_FROM_VERSION: Final = 4
 
 
 class CoordinatorType(IntEnum):
-    """What a coordinator coordinates; numbers are the wire's."""
+    """The kinds of coordinators; the numbers are the protocol's."""
 
     GROUP = KEY_TYPE_GROUP
     TRANSACTION = KEY_TYPE_TRANSACTION
@@ -49,7 +49,7 @@ class CoordinatorPort(Protocol):
 
 
 class CoordinatorLookup:
-    """The coordinators that a client knows, by key."""
+    """Caches the coordinators of groups and transactional ids, by key."""
 
     def __init__(self, port: CoordinatorPort) -> None:
         self._port: Final = port

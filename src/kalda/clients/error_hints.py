@@ -1,4 +1,4 @@
-"""Lists what to do about the error codes that a setting or a right can cure.
+"""Lists hints for the error codes that a setting or a permission can resolve.
 
 A broker's own text replaces these: it knows more. Each hint has to be right for every request that can get
 the code.

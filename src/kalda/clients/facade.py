@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ConnectedClient:
-    """Base of all clients: what has connections cannot be pickled."""
+    """Base of all clients; it makes them refuse to be pickled."""
 
     def __reduce__(self) -> NoReturn:
         name = type(self).__name__
@@ -69,7 +69,7 @@ class BlockingClient(ConnectedClient, Generic[A_co]):
 def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]], **options: Any
 ) -> Callable[Concatenate[BlockingClient[A], P], T]:
-    """Return the synchronous form of a method: it waits until the result is there.
+    """Return the synchronous form of a method, which waits for the result.
 
     `options` go to the `_run` of the client.
     """

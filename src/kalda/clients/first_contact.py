@@ -1,4 +1,4 @@
-"""Speaks up while no broker has ever answered a client: a wrong address looks like a broker that starts.
+"""Warns while no broker has ever answered a client: a wrong address looks like a broker that starts.
 
 A client waits for its brokers by default, as Kafka's clients do: programs start before them. It logs one
 warning, at the first failure or after a second. With `bootstrap.wait.ms` it gives up instead. Once a broker

@@ -1,4 +1,4 @@
-"""Refuses a caller that interrupted its own thread within an object, and would wait for itself for ever."""
+"""Raises when a caller interrupts its own thread inside an object and would deadlock on the object's lock."""
 
 import sys
 from collections.abc import Container
@@ -36,7 +36,7 @@ def check_not_interrupting(holder: object, methods: Container[CodeType], client:
 
 
 def check_not_held(lock: Reentrant, client: str, calls: str) -> None:
-    """Check that the calling thread does not hold a lock, which another thread needs for what it waits for.
+    """Check that the calling thread does not hold a lock that the awaited thread needs.
 
     `client` and `calls` are those of `check_not_interrupting`, whose error this raises.
     """

@@ -60,7 +60,7 @@ class ByLeader:
 
 @dataclass(slots=True)
 class Offsets:
-    """What one or several ListOffsets responses said."""
+    """The offsets and errors of one or several ListOffsets responses."""
 
     found: dict[TopicPartition, OffsetAndTimestamp | None] = field(default_factory=dict)
     """None where the log has no record with such a timestamp."""
@@ -71,7 +71,7 @@ class Offsets:
 
 @dataclass(slots=True)
 class EpochEnds:
-    """What an OffsetForLeaderEpoch response said."""
+    """The end offsets and errors of an OffsetForLeaderEpoch response."""
 
     ends: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """(leader epoch, end offset); -1 and -1 where the epoch is not known."""
@@ -118,7 +118,7 @@ def list_offsets_request(
 
 
 def read_list_offsets(response: ListOffsetsResponse, into: Offsets, asked: Container[TopicPartition]) -> None:
-    """Add what a response says of the partitions that were asked for."""
+    """Add a response's offsets and errors for the requested partitions."""
     for topic in response.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)

@@ -1,4 +1,4 @@
-"""Runs attempts one after the other, without waiting for ever for one that hangs."""
+"""Runs alternative attempts, starting the next when one fails or is slow; the first success wins."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class LoadRequiredError(Exception):
-    """A serializer or deserializer lacks what another server knows, such as a schema of a registry.
+    """A serializer or deserializer has to load something first, such as a schema from a registry.
 
     Its methods ``serialize_nowait`` and ``deserialize_nowait`` raise this instead of asking that server,
     because an event loop must not wait for it. The clients call `load` where blocking is allowed, and try the

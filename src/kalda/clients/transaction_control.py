@@ -84,7 +84,7 @@ class TransactionHandle(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a coordinator knows of a transactional id."""
+    """The state of a transactional id at its coordinator."""
 
     state: str
     producer_id: int

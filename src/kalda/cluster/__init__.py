@@ -1,4 +1,4 @@
-"""What a Kafka cluster keeps in ZooKeeper: the paths and JSON of its znodes, and typed operations on them.
+"""Reads and writes a Kafka cluster's znodes in ZooKeeper: paths, JSON, and typed operations on them.
 
 `ClusterStore`, `ControllerStore` and `IsrStore` are the operations of brokers, the active controller and
 partition leaders. They use `kalda.zookeeper.port`, cache nothing and decide nothing; `kalda.broker` and

@@ -1,4 +1,4 @@
-"""Says how to install what an optional part of Kalda needs."""
+"""Builds the message that names how to install an optional part of Kalda."""
 
 from importlib.util import find_spec
 

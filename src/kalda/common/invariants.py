@@ -1,4 +1,4 @@
-"""Whether full checks of invariants run.
+"""Switches full checks of invariants on and off.
 
 A cheap invariant is an ``assert`` statement and is always checked. A check that walks over a collection, or
 that runs after each step of a state machine, is a method that its class calls after a change::

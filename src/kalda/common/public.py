@@ -1,4 +1,4 @@
-"""Gives what users import the module that they import it from, which tracebacks, reprs and pickles show."""
+"""Sets the module that tracebacks, reprs and pickles show for a public class to the one users import."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Whether the environment asks for plain Python where compiled code does the same.
+"""Reads ``KALDA_PURE_PYTHON``, which makes Kalda run plain Python in the place of its compiled modules.
 
 ``KALDA_PURE_PYTHON=1`` makes every package of Kalda leave its compiled modules unused, to compare results and
 speed or to exclude compiled code as the cause of a fault. The packages decide what follows; this module reads

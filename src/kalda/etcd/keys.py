@@ -1,4 +1,4 @@
-"""Where the znodes of a cluster are in etcd.
+"""Maps the znodes of a cluster to keys in etcd.
 
 Layout below the prefix of the cluster (``/kalda`` unless the address names another one)::
 

@@ -1,4 +1,4 @@
-"""How a client of etcd secures its connection, and the settings ``etcd.*`` that say so."""
+"""Reads the settings ``etcd.*`` that secure a client's connection to etcd: TLS and a login."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Runs what takes long in a few threads, so that the event loop stays free; what waits is bounded.
+"""Runs long work in a few threads, so that the event loop stays free; the queue of waiting work is bounded.
 
 The threads are daemons: neither a shutdown nor the end of the interpreter waits for a schema that takes
 minutes, as it would for those of a `ThreadPoolExecutor`.

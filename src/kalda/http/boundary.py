@@ -37,7 +37,7 @@ _UNCOUNTED_BYTES_MAX: Final = 8 * 1024
 
 
 class Boundary:
-    """Runs an application for each request, counts it, and answers for what it raises.
+    """Runs an application for each request, counts the request, and turns exceptions into responses.
 
     `renderers` has the form of errors by the first segment of the path; others are JSON.
     """

@@ -1,4 +1,4 @@
-"""Knows who sends a request, and opens connections to the cluster as that caller.
+"""Identifies the sender of a request, and opens connections to the cluster as that caller.
 
 Every connection for a caller logs in with the credentials that the caller sent, so the brokers check them,
 and the ACLs and quotas of the cluster hold, those of Apache Kafka too. On a cluster without logins all
@@ -63,7 +63,7 @@ Session = Callable[[HTTPConnection], Credentials | None]
 
 
 class Caller:
-    """Who sends a request. Connections are opened by the first call that needs them."""
+    """The sender of a request. Connections are opened by the first call that needs them."""
 
     def __init__(
         self, principal: str, clients: "_Clients", key: bytes, *, is_anonymous: bool, is_read_only: bool
@@ -113,7 +113,7 @@ class Caller:
         return self._clients.producer()
 
     def consumer(self, *topics: str, **properties: str) -> "AsyncConsumer[bytes, bytes]":
-        """Return a new consumer that reads as the caller; the one who called starts and closes it.
+        """Return a new consumer that reads as the caller; the calling code starts and closes it.
 
         Args:
             topics: What it subscribes to, if anything.
@@ -125,7 +125,7 @@ class Caller:
         return self._clients.consumer(topics, {k.replace("_", "."): v for k, v in properties.items()})
 
     def new_producer(self, **properties: str) -> "AsyncProducer[bytes, bytes]":
-        """Return a new producer that writes as the caller; the one who called closes it.
+        """Return a new producer that writes as the caller; the calling code closes it.
 
         `properties` are settings with underscores for the dots, such as ``transactional_id="t"``.
 
@@ -258,7 +258,7 @@ class Callers:
         return Caller("User:kalda-http", self._process, b"", is_anonymous=False, is_read_only=False)
 
     def add_session(self, session: Session) -> None:
-        """Look for credentials in connections without an ``Authorization`` header by a function."""
+        """Add a function that finds the credentials of connections without an ``Authorization`` header."""
         self._sessions.append(session)
 
     def of(self, connection: HTTPConnection) -> Caller:
@@ -309,7 +309,7 @@ class Callers:
         return until is not None and monotonic() < until
 
     def refuse(self, key: bytes) -> None:
-        """Note that the brokers refuse a login; its connections are forgotten."""
+        """Record that the brokers refused a login, and drop its connections."""
         self._refused[key] = monotonic() + REFUSED_SECONDS
         self._refused.move_to_end(key)
         if len(self._refused) > REFUSED_MAX:

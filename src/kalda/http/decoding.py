@@ -56,7 +56,7 @@ RunInThread = Callable[[Callable[[RegisteredSchema], Decode], RegisteredSchema],
 
 
 class SchemaDecoders:
-    """The schemas that are ready, and those that cannot be used.
+    """The schemas that are loaded, and those that cannot be used.
 
     Args:
         find: Returns a schema by its id, without waiting.
@@ -69,12 +69,12 @@ class SchemaDecoders:
         self._ready: Final[OrderedDict[int, Decode | None]] = OrderedDict()
 
     async def prepare(self, records: Iterable[BytesRecord]) -> None:
-        """Make the schemas of keys and values ready."""
+        """Load the schemas of keys and values."""
         for record in records:
             await self.prepare_payloads((record.key, record.value))
 
     async def prepare_payloads(self, payloads: Iterable[bytes | None]) -> None:
-        """Make the schemas of payloads ready."""
+        """Load the schemas of payloads."""
         for data in payloads:
             schema_id = _id_of(data)
             if schema_id is not None and schema_id not in self._ready:
@@ -116,7 +116,7 @@ class SchemaDecoders:
 
 
 def schema_decoders(registry: Registry, background: Background) -> SchemaDecoders:
-    """Return what decodes by the schemas of this process's registry."""
+    """Return the decoders for the schemas of this process's registry."""
 
     def find(schema_id: int) -> RegisteredSchema | None:
         version = registry.state.by_id(schema_id, DEFAULT_CONTEXT)
@@ -133,7 +133,7 @@ def schema_decoders(registry: Registry, background: Background) -> SchemaDecoder
 
 
 def make_decode(schema: RegisteredSchema) -> Decode:
-    """Return what decodes the payloads of a schema.
+    """Return a function that decodes the payloads of a schema.
 
     Raises:
         UnusableSchemaError: the schema is malformed, or of an unknown type.

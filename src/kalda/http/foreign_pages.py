@@ -1,4 +1,4 @@
-"""Refuses requests that a page of another site has a browser send.
+"""Refuses requests that a browser sends on behalf of a page of another site.
 
 A browser sends a form, or a script's simple request, to any server that it reaches, such as one on the same
 machine, with the cookies and from the address of the person in front of it; and a site can have its own name
@@ -24,7 +24,7 @@ _HEADERS: Final = frozenset((b"origin", b"sec-fetch-site"))
 
 
 class ForeignPages:
-    """Knows by its headers whether a request comes from a page of another site."""
+    """Recognises requests from pages of other sites by their headers."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._allowed: Final = frozenset(settings.http_cors_origins)

@@ -1,4 +1,4 @@
-"""Lets the parts of the server end what they run: streams when a shutdown begins, connections at its end."""
+"""Ends the running parts of the server in order: streams when a shutdown begins, connections at its end."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -24,14 +24,14 @@ class Lifetime:
         self._on_close.append(call)
 
     def stop(self) -> None:
-        """Begin the shutdown; harmless twice."""
+        """Begin the shutdown; a second call does nothing."""
         if not self._is_stopping:
             self._is_stopping = True
             for call in self._on_stop:
                 call()
 
     async def close(self) -> None:
-        """End everything, whatever fails."""
+        """Close all parts, even when some fail."""
         self.stop()
         while self._on_close:
             try:

@@ -178,7 +178,7 @@ async def serve(settings: HttpSettings, ready: Callable[[str], None], *, is_supe
 
 @contextlib.asynccontextmanager
 async def serving(services: Services) -> AsyncIterator[HttpServer]:
-    """Start what the parts need, and serve for as long as the block lasts; raises as `serve`."""
+    """Start the services and serve for as long as the block lasts; raises as `serve`."""
     settings = services.settings
     async with HttpServer(create_application(services), settings, services.lifetime) as server:
         if "registry" in settings.http_parts:

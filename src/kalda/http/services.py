@@ -18,7 +18,7 @@ from kalda.security.audit import AuditLog
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the parts of the server share."""
+    """The objects that the parts of the server share."""
 
     settings: HttpSettings
     callers: Callers

@@ -144,7 +144,7 @@ class ListenerSettings(Settings):
 
 
 class CallerSettings(Settings):
-    """The settings of those who send requests."""
+    """The settings of callers: how they log in, and their limits."""
 
     http_anonymous = boolean(
         False,

@@ -1,1 +1,1 @@
-"""Judges what a cluster says of itself, for the tools and for the console. Pure functions."""
+"""Judges the health of a cluster from its brokers' responses, for tools and console. Pure functions."""

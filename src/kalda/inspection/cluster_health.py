@@ -1,4 +1,4 @@
-"""Judges a cluster by what its brokers say: which release they speak, and what is wrong. Pure functions."""
+"""Judges a cluster from brokers' responses: which release they serve, and what is wrong. Pure functions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ def problems(
     offline_dirs: Iterable[str],
     full_dirs: Iterable[str] = (),
 ) -> list[str]:
-    """Return one line for each thing that is wrong, with what to look at; none for a healthy cluster.
+    """Return one line for each problem, with where to look for its cause; none for a healthy cluster.
 
     Args:
         health: the partitions.

@@ -1,4 +1,4 @@
-"""Requests of this server's clients that another server answers: who waits for which answer.
+"""Matches answers of other servers with the requests of this server's clients that wait for them.
 
 A request goes out with a reply subject of its own, to which its answer comes back. A client cannot name such
 a subject: the protocol's subjects have no spaces. When the way to a server is lost, the requests that it has
@@ -31,7 +31,7 @@ class _Waiting(NamedTuple):
 
 
 class CarriedRequests:
-    """The requests of one server that others have."""
+    """The requests of one server that other servers have not answered yet."""
 
     def __init__(self, server: int, first: int) -> None:
         """`first` is the number of the first request: an earlier run of this server had others."""
@@ -73,13 +73,13 @@ class CarriedRequests:
             waiting.answered(sent.headers, sent.payload)
 
     def lost(self, server: int) -> None:
-        """Let the requests fail that a server has not answered."""
+        """Fail all requests that a lost server has not answered."""
         for waiting in self._waiting.pop(server, {}).values():
             self._count -= 1
             self._fail(waiting)
 
     def expire(self, now: float) -> None:
-        """Let the requests fail that have waited for too long."""
+        """Fail the requests that have waited longer than `ANSWER_SECONDS_MAX`."""
         for of_server in self._waiting.values():
             while of_server:
                 reply, waiting = next(iter(of_server.items()))

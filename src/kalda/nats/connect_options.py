@@ -25,7 +25,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """What a client wants, with nats-server's defaults; those are also in force before CONNECT."""
+    """The options of a client, with nats-server's defaults, which are in force until CONNECT arrives."""
 
     verbose: bool = True
     """Whether each operation is answered by `+OK`."""

@@ -46,7 +46,7 @@ class Subscriber(Protocol):
 
 
 class InterestObserver(Protocol):
-    """Gets to know which subjects the clients of an exchange are subscribed to."""
+    """Is notified of the subjects that the clients of an exchange subscribe to."""
 
     def interest_begins(self, subject: bytes, queue: bytes) -> None:
         """Note that the first client subscribes to a pattern, in a queue group or (empty) without one."""
@@ -61,7 +61,7 @@ class OtherServers(Protocol):
     """The servers to which messages go as well."""
 
     def forward(self, sent: Publish, served: Iterable[bytes], route: bytes = b"") -> bool:
-        """Send a message to those that want it, for all but some queue groups; return whether any wants it.
+        """Send a message to servers with subscribers, leaving out some queue groups; return whether any has.
 
         `route` is the subject whose subscribers get it, empty if it is the message's own.
         """
@@ -191,16 +191,16 @@ class Exchange:
 
     @property
     def work(self) -> int:
-        """What was done since the start, in steps of about a delivery's cost; drivers end turns by it."""
+        """Work done since the start, in units of about one delivery; drivers end their turns by it."""
         return self._work + self._subscriptions.visited
 
     def observe(self, observer: InterestObserver) -> None:
-        """Pass the interest of clients to an observer; before there is any."""
+        """Set the observer of the clients' interest; call this before the first subscription."""
         assert not len(self._subscriptions), "an observer came after the first subscription"
         self._observers.append(observer)
 
     def add(self, subscription: Subscription) -> None:
-        """Begin to deliver; the subject must be valid."""
+        """Add a subscription; its subject must be valid."""
         self.end_run()
         self._subscriptions.add(subscription.subject, subscription.queue, subscription)
         if not subscription.is_client:
@@ -215,7 +215,7 @@ class Exchange:
             self.on_added(subscription.subject)
 
     def remove(self, subscription: Subscription) -> None:
-        """Deliver no more."""
+        """Remove a subscription."""
         self.end_run()
         subscription.is_active = False
         self._subscriptions.remove(subscription.subject, subscription.queue, subscription)
@@ -230,7 +230,7 @@ class Exchange:
                     observer.interest_ends(*key)
 
     def end(self, subscriptions: Iterable[Subscription]) -> None:
-        """Deliver no more to a client that is gone; `remove_ended` removes its subscriptions."""
+        """Stop delivering to a disconnected client; `remove_ended` removes its subscriptions later."""
         self.end_run()
         for each in subscriptions:
             each.is_active = False
@@ -238,7 +238,7 @@ class Exchange:
                 self._ended.append(each)
 
     def begin_to_close(self) -> None:
-        """Note that all clients will be gone soon: their subscriptions end with the exchange, not one by one.
+        """Prepare for the end of all clients: their subscriptions end with the exchange, not one by one.
 
         A shutdown with 100,000 of them took seconds, and announced the end of each to other servers.
         """
@@ -246,7 +246,7 @@ class Exchange:
         self._ended.clear()
 
     def remove_ended(self, count_max: int) -> bool:
-        """Remove some subscriptions of clients that are gone; return whether there are more."""
+        """Remove some subscriptions of disconnected clients; return whether more are left."""
         for _ in range(min(count_max, len(self._ended))):
             self.remove(self._ended.popleft())
         return bool(self._ended)
@@ -285,7 +285,7 @@ class Exchange:
         return 0 if self.others is None else self.others.queued_bytes(subject, served)
 
     def answer(self, sent: Publish, route: bytes = b"") -> bool:
-        """Deliver a message of the server itself to clients, also of others; return whether any wants it.
+        """Deliver a message of the server itself to clients of all servers; return whether any is subscribed.
 
         With a route those get it that are subscribed to this subject. A client chose it, or that of the
         message, so that the server itself does not get it: it would be a request that nobody has the rights
@@ -414,7 +414,7 @@ class Exchange:
 
     @property
     def has_slices(self) -> bool:
-        """Whether the message that was published last has more subscribers than got it yet."""
+        """Whether some subscribers have not yet received the message that was published last."""
         return self._unfinished is not None
 
     def take_slices(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ PONG: Final = b"PONG\r\n"
 
 
 class Info(NamedTuple):
-    """What a server says of itself, in JSON."""
+    """The INFO operation: a server describes itself in JSON."""
 
     text: bytes
 
@@ -90,7 +90,7 @@ class Unsubscribe(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """A question whether the peer is there."""
+    """The PING operation, which the peer answers with PONG."""
 
     def encode(self) -> bytes:
         """Return the bytes of the operation."""

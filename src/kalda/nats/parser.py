@@ -57,7 +57,7 @@ class Parser:
         """The size of `_rest` below which it is known to be incomplete."""
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Take what arrived; `next` returns the operations."""
+        """Append received bytes; `next` returns the operations in them."""
         rest = self._rest
         rest.extend(self._buffer[self._position :])
         self._position = 0
@@ -73,7 +73,7 @@ class Parser:
         self._needed = 0
 
     def clear(self) -> None:
-        """Drop what has arrived, when the connection is gone; a message that is half there may be large."""
+        """Drop the received bytes of a closed connection: an incomplete message may be large."""
         self._buffer = b""
         self._position = 0
         self._rest.clear()

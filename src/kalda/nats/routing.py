@@ -1,4 +1,4 @@
-"""Passes live messages between the servers of a cluster, without I/O: each knows what the others want.
+"""Passes live messages between the servers of a cluster that have subscribers for them. No I/O.
 
 Every pair of servers has a route in each direction. What goes out on a route is numbered within a session,
 which begins with all of the sender's interest: the patterns that its clients subscribe to. A receiver that
@@ -67,7 +67,7 @@ class RoutedMessage(NamedTuple):
 
 
 class RouteBatch(NamedTuple):
-    """What goes out together; the changes come first."""
+    """Changes of interest and messages that are sent together; the receiver applies the changes first."""
 
     session: int
     number: int
@@ -89,7 +89,7 @@ class _Remote:
 
 
 class OutgoingRoute:
-    """What waits for one other server."""
+    """The queue of changes and messages for one other server."""
 
     def __init__(self, interest: Collection[tuple[bytes, bytes]]) -> None:
         """`interest` is the live set of what this server's clients subscribe to."""
@@ -117,7 +117,7 @@ class OutgoingRoute:
         self.pending_bytes += _size(message.sent)
 
     def give_back(self, messages: Sequence[RoutedMessage]) -> None:
-        """Take messages again that a receiver has not taken; they come first."""
+        """Put messages that the receiver did not accept back to the front of the queue."""
         for message in reversed(messages):
             self._messages.appendleft(message)
             self.pending_bytes += _size(message.sent)
@@ -141,7 +141,7 @@ class OutgoingRoute:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything waits."""
+        """Whether changes or messages are queued."""
         return bool(self._changes or self._messages)
 
     def next(self) -> RouteBatch:
@@ -206,12 +206,12 @@ class Routing:
     # What this server's clients do.
 
     def interest_begins(self, subject: bytes, queue: bytes) -> None:
-        """Announce it to all servers."""
+        """Announce the change to all servers."""
         self._own[subject, queue] = None
         self._announce(subject, queue, is_on=True)
 
     def interest_ends(self, subject: bytes, queue: bytes) -> None:
-        """Announce it to all servers."""
+        """Announce the change to all servers."""
         del self._own[subject, queue]
         self._announce(subject, queue, is_on=False)
 
@@ -221,7 +221,7 @@ class Routing:
             self.on_work(server)
 
     def forward(self, sent: Publish, served: Iterable[bytes], route: bytes = b"") -> bool:
-        """Send a message to the servers that want it, but for some groups; return whether any wants it."""
+        """Send a message to the servers with subscribers, leaving out some groups; return whether any has."""
         if not len(self._remote):
             return False
         matches = self._remote.match(route or sent.subject)
@@ -293,7 +293,7 @@ class Routing:
         return {each.server for each in chain(matches.plain, *matches.groups) if each.is_active}
 
     def serves(self, subject: bytes, queue: bytes, part: bytes) -> bool:
-        """Return whether of all servers with members of a group this one has a part of what all read."""
+        """Return whether this server, of all with members of a group, delivers a part of its messages."""
         matches = self._remote.match(subject)
         servers = {
             each.server
@@ -362,7 +362,7 @@ class Routing:
             self._remote.remove(change.subject, change.queue, known)
 
     def forget_silent(self, before: float) -> list[int]:
-        """Forget the interest of servers that were not heard since a time; return those."""
+        """Forget the interest of servers that have been silent since a time; return these servers."""
         silent = [server for server, route in self._incoming.items() if route.heard_at < before]
         for server in silent:
             self._forget(server)

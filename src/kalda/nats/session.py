@@ -37,7 +37,7 @@ PINGS_OUT_MAX: Final = 2
 
 
 class Output(Protocol):
-    """The way to the client."""
+    """Sends bytes to the client."""
 
     def send(self, data: bytes) -> None:
         """Send bytes after all earlier ones."""
@@ -53,15 +53,15 @@ class Output(Protocol):
 
 
 class Store(Protocol):
-    """Keeps what is published to some subjects, from where subscribers get it."""
+    """Stores messages of some subjects, from where it delivers them to subscribers."""
 
     def keep(self, sent: Publish, publisher: object) -> bool:
-        """Keep a message; return whether its subject is one of those that are kept."""
+        """Store a message if its subject is one of the stored ones; return whether it is."""
         ...
 
 
 class Access(Protocol):
-    """What the client may do."""
+    """The permissions of a client."""
 
     def may_publish(self, subject: bytes) -> bool:
         """Return whether it may publish to a subject; a denial is audited."""
@@ -121,7 +121,7 @@ class Session:
 
     @property
     def access(self) -> Access | None:
-        """What the client may do; None where it may do everything."""
+        """The permissions of the client; None if it may do everything."""
         return self._access
 
     @property
@@ -164,12 +164,12 @@ class Session:
         return None
 
     def logged_in(self) -> None:
-        """Go on with a client whose login is right."""
+        """Continue the session of a client whose login was accepted."""
         self._is_logged_in = True
         self._acknowledge()
 
     def refused(self) -> None:
-        """End the connection of a client whose login is wrong."""
+        """End the connection of a client whose login was rejected."""
         self.fail(AUTHORIZATION_VIOLATION)
 
     def fail(self, text: str) -> None:
@@ -191,7 +191,7 @@ class Session:
         self._output.send(PING)
 
     def closed(self) -> None:
-        """End all subscriptions of a client that is gone; the driver calls `Exchange.remove_ended` later."""
+        """End all subscriptions of a disconnected client; the driver calls `Exchange.remove_ended` later."""
         self._exchange.end(self._subscriptions.values())
         self._subscriptions.clear()
 

@@ -35,7 +35,7 @@ class SubjectRuleError(ValueError):
 
 
 class TopicAndKey(NamedTuple):
-    """What a subject is mapped to."""
+    """The topic and the key that a subject is mapped to."""
 
     topic: str
     key: bytes | None
@@ -60,7 +60,7 @@ class _Template:
 
     @property
     def inner_pieces(self) -> list[bytes]:
-        """What stands between two references."""
+        """The literal texts between the references."""
         return self._pieces[1:-1]
 
     def filled(self, values: list[bytes]) -> bytes:
@@ -249,7 +249,7 @@ class SubjectRules:
         return any(True for _ in self._subjects_of(topic))
 
     def concerns(self, pattern: bytes) -> bool:
-        """Return whether a subscription is for subjects of any rule."""
+        """Return whether a subscription can match a subject of any rule."""
         return any(overlaps(each.subject, pattern) for each in self._rules)
 
     def _subjects_of(self, topic: str) -> Iterator[bytes]:

@@ -123,7 +123,7 @@ class SubjectTrie(Generic[S]):
         self._forget()
 
     def match(self, subject: bytes) -> Matches[S]:
-        """Return the subscriptions that a message with this subject is for; a subject with gaps has none."""
+        """Return the subscriptions that match a subject; none if it has empty tokens."""
         found = self._cache.get(subject)
         if found is None:
             found = self._match(subject)

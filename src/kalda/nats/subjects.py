@@ -31,7 +31,7 @@ def is_valid_literal(subject: bytes) -> bool:
 
 
 def overlaps(one: bytes, other: bytes) -> bool:
-    """Return whether a subject exists that both patterns are for."""
+    """Return whether any subject matches both patterns."""
     ours, theirs = one.split(b"."), other.split(b".")
     for mine, its in zip(ours, theirs, strict=False):
         if mine == ANY_TOKENS or its == ANY_TOKENS:
@@ -42,7 +42,7 @@ def overlaps(one: bytes, other: bytes) -> bool:
 
 
 def overlaps_prefix(pattern: bytes, prefix: bytes) -> bool:
-    """Return whether a subject exists that a pattern is for and that begins with a text.
+    """Return whether any subject that begins with a text matches a pattern.
 
     `orders.*.eu` and `orders.5` do, `orders.*` and `orders.5.` do not.
     """

@@ -1,4 +1,4 @@
-"""What a reply consists of: bytes in memory, regions of files, pieces that are made while they are sent."""
+"""Defines the parts of a reply: bytes in memory, regions of files, pieces that are made while it is sent."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias

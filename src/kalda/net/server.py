@@ -1,4 +1,4 @@
-"""The server of Kafka's protocol: who authenticates on its listeners, and its metrics.
+"""Serves Kafka's protocol: opens listeners, authenticates clients by TLS or SASL, and publishes metrics.
 
 `authentication_failed` and `authentication_succeeded` are called once for each attempt; the audit log and the
 metrics count them.

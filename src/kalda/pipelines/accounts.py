@@ -1,4 +1,4 @@
-"""What one micro-batch did, counted for each range of offsets.
+"""Defines the account of a micro-batch: counts of its records, for each range of offsets.
 
 An account is written into the commit of the table and into the ledger, so it proves that no record was lost
 on the way. It counts nothing itself. Every number comes from the task that did the work; a number that is

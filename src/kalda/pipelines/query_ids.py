@@ -1,4 +1,4 @@
-"""Which query ids are those of replays and backfills, in batch logs and in the ledger."""
+"""Recognises the query ids of replays and backfills in batch logs and in the ledger."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which implementation of the record format runs: compiled, or numpy and plain Python.
+"""Chooses the implementation of the record format: compiled, or numpy and plain Python.
 
 The extension `kalda.records._records` is built with the package where a C compiler exists. It needs neither
 numpy nor pyarrow to be imported, so ``kalda --version`` may ask. Both implementations return the same and

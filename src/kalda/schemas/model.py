@@ -1,4 +1,4 @@
-"""What a schema is: its type, its text, what it refers to, and what a parser made of it."""
+"""Defines schemas as values: type, text and references of a schema, and the interface of a parsed one."""
 
 import hashlib
 import json

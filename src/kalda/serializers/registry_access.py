@@ -1,4 +1,4 @@
-"""What the serializers know of a schema registry, and how they ask it where that may take time."""
+"""Caches the responses of a schema registry, and requests missing ones where a caller may wait."""
 
 import threading
 from collections import OrderedDict

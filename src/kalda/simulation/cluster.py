@@ -221,7 +221,7 @@ class SimulatedCluster:
         return await _connect_zookeeper(EnsembleClient, runtime, session_timeout_ms)
 
     def set_engine_faults(self, is_on: bool) -> None:
-        """Let the model of etcd misbehave, or not; the coordination server does not."""
+        """Switch the faults of the simulated etcd on or off; the coordination server has none."""
         self._has_engine_faults = is_on
         self._store.free()
         if self._etcd is not None:
@@ -239,7 +239,7 @@ class SimulatedCluster:
         return self._start(self.client_machine, main)
 
     def set_client_distance(self, seconds: float) -> None:
-        """Let everything between clients and brokers take so much longer, in both directions."""
+        """Add latency between clients and brokers, in both directions."""
         for broker_id in self._machines:
             self.internet.slow_down(CLIENT_HOST, host_of(broker_id), seconds)
             self.internet.slow_down(host_of(broker_id), CLIENT_HOST, seconds)
@@ -387,4 +387,4 @@ class _EtcdZnode(NamedTuple):
 
 
 def _ignore(sentence: str) -> None:
-    """Do nothing with it."""
+    """Ignore the argument."""

@@ -209,7 +209,7 @@ class SimulatedDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def synced_sizes(self) -> list[tuple[str, int]]:
-        """Return the files of which something is synced, and how many bytes from the start."""
+        """Return the files with synced content, and how many bytes from the start are synced."""
         found: list[tuple[str, int]] = []
         for directory, entries in self.directories.items():
             for name, inode in entries.items():
@@ -274,7 +274,7 @@ class SimulatedDisk:
 
 
 def _undo_last(inode: _Inode) -> None:
-    """Take the last write to a file back."""
+    """Undo the last write to a file."""
     position, replaced, before, size = inode.undo.pop()
     inode.data[position : position + size] = replaced
     del inode.data[before:]
@@ -329,7 +329,7 @@ class SimulatedFile:
         return len(self._inode.data)
 
     def sync(self) -> None:
-        """Make it durable."""
+        """Make the file's content durable."""
         self._owner.check_alive()
         self._owner.disk.sync(self._inode)
 

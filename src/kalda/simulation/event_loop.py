@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Watched(Protocol):
-    """What has a number by which an event loop watches it."""
+    """A simulated socket that an event loop watches by its number."""
 
     def is_readable(self) -> bool:
         """Whether a read would not wait."""
@@ -124,12 +124,12 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
     # Running.
 
     def enter(self) -> None:
-        """Be the running loop of the thread."""
+        """Make this the running loop of the thread."""
         # The system is asked for the process id by each change, so loops change only when they have to.
         events._set_running_loop(self)
 
     def leave(self) -> None:
-        """Be the running loop of the thread no more."""
+        """End being the running loop of the thread."""
         events._set_running_loop(None)
 
     def run_once(self) -> None:
@@ -160,23 +160,23 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
         return not self._is_ended and not self.is_held
 
     def hold(self) -> None:
-        """Let the process stand still."""
+        """Pause the process."""
         self.is_held = True
 
     def release(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         self.is_held = False
         self._wake()
 
     def end(self) -> None:
-        """End the process: nothing of it runs any more."""
+        """End the process: none of its callbacks or tasks runs again."""
         self._is_ended = True
         self._ready.clear()
         self._readers.clear()
         self._writers.clear()
 
     def notice(self, fd: int) -> None:
-        """Look whether what has this number has become readable or writable."""
+        """Check whether the socket with this number has become readable or writable."""
         reads, writes = fd in self._readers, fd in self._writers
         if not reads and not writes:
             return

@@ -160,7 +160,7 @@ _CONNECTIONS: Final[dict[str, type[PeerConnection]]] = {
 
 
 class _Controller:
-    """The way of a broker's requests to the controller that its metadata names."""
+    """Sends a broker's requests to the controller that its metadata names."""
 
     def __init__(self, parts: BrokerParts) -> None:
         self._parts: Final = parts

@@ -1,4 +1,4 @@
-"""What happened in a simulation, for its trace and its checks: `History`."""
+"""Records what happens in a simulation, for its trace and its checks: `History`."""
 
 import hashlib
 from dataclasses import dataclass

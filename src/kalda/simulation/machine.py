@@ -60,18 +60,18 @@ class SimulatedBackground:
         """How much longer each work takes, on a slow disk."""
 
     def submit(self, work: Work, done: Done | None = None) -> None:
-        """Run it later."""
+        """Schedule background work for later."""
         self._queue.append((work, done))
         if len(self._queue) == 1:
             self._begin()
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Call it after a while."""
+        """Call a function after a random delay, and return its result."""
         await asyncio.sleep(self._delay())
         return function()
 
     def run_all(self, works: Sequence[Work]) -> list[BaseException | None]:
-        """Run one after the other."""
+        """Run calls one after the other."""
         return [_error_of(work) for work in works]
 
     async def start_process(
@@ -159,7 +159,7 @@ class SimulatedProcess:
             self._end()
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run something more in the process."""
+        """Start another task in the process."""
         # Kept with the process: a loop knows its tasks by weak references only.
         self._spawned.append(self._context.run(self.loop.create_task, coroutine, context=self._context))
 

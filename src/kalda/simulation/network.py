@@ -48,30 +48,30 @@ class SimulatedInternet:
         self._waiting: Final[dict[tuple[str, str], list[SimulatedStream]]] = {}
 
     def new_number(self) -> int:
-        """Return a number that nothing has."""
+        """Return a number that no socket has."""
         return next(self._numbers)
 
     def latency(self, source: str, target: str) -> float:
-        """Draw the seconds that something takes on its way: mostly a fraction of a millisecond."""
+        """Draw the latency of a piece of data in seconds: mostly a fraction of a millisecond."""
         seconds = 0.0001 + self.random.random() ** 4 * 0.004
         return seconds + self._slow.get((source, target), 0.0)
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from a host to another."""
+        """Whether the link from one host to another is cut."""
         return (source, target) in self._cuts
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing get from a host to another."""
+        """Cut the link from one host to another."""
         self._cuts.add((source, target))
 
     def heal(self, source: str, target: str) -> None:
-        """End a cut; what waits arrives."""
+        """End a cut; data that waited is delivered."""
         self._cuts.discard((source, target))
         for stream in self._waiting.pop((source, target), []):
             stream.go_on()
 
     def slow_down(self, source: str, target: str, seconds: float) -> None:
-        """Let everything from a host to another take longer."""
+        """Add latency to the link from one host to another."""
         self._slow[source, target] = seconds
 
     def wait_for_heal(self, source: str, target: str, stream: "SimulatedStream") -> None:
@@ -126,7 +126,7 @@ class SimulatedListener:
         return False
 
     def close(self) -> None:
-        """Stop to listen; connections that were not accepted are reset."""
+        """Stop listening; connections that were not accepted are reset."""
         if self._number < 0:
             return
         self._internet.watched.pop(self._number, None)
@@ -230,7 +230,7 @@ class SimulatedStream:
         return (self._has_ended or self._error is not None) and not self._received
 
     def close(self) -> None:
-        """Close the stream; what was sent still arrives."""
+        """Close the stream; data that was sent still arrives."""
         if self._number < 0:
             return
         self._internet.watched.pop(self._number, None)
@@ -250,7 +250,7 @@ class SimulatedStream:
         return self._error is not None or peer is None or self._on_way_bytes + peer._unread < WINDOW_BYTES
 
     def notice(self) -> None:
-        """Let the loop look at the stream."""
+        """Make the event loop check the stream."""
         self._loop.notice(self._number)
 
     def reset(self, error: OSError | None = None) -> None:
@@ -265,7 +265,7 @@ class SimulatedStream:
                 self._internet.scheduler.call_later(delay, lambda: peer.fail(gone))
 
     def fail(self, error: OSError) -> None:
-        """Let every later call raise an error."""
+        """Make every later call raise an error."""
         if self._error is None:
             self._error = error
             self._received.clear()
@@ -273,7 +273,7 @@ class SimulatedStream:
             self.notice()
 
     def go_on(self) -> None:
-        """Send what waited for the link."""
+        """Send the data that waited for the link."""
         self._is_cut = False
         for _ in range(len(self._on_way)):
             self._dispatch()
@@ -422,7 +422,7 @@ class SimulatedNetwork:
         return self._host
 
     def end(self) -> None:
-        """Close everything, as the end of a process does."""
+        """Close all sockets, as the end of a process does."""
         self._has_ended = True
         for listener in list(self._listeners):
             listener.close()

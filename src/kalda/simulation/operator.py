@@ -1,4 +1,4 @@
-"""Does to a simulated cluster what a plan says, and undoes it: `Operator`."""
+"""Applies the faults of a plan to a simulated cluster, and reverts them: `Operator`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ _Undo: TypeAlias = Callable[[], object]
 
 
 class Operator:
-    """Carries out faults. A fault that would be none, such as a kill of what is down, is left out.
+    """Carries out faults. A fault without effect, such as a kill of a process that is down, is skipped.
 
     A loss of power of a broker is left out as well unless every partition has all replicas in sync, and what
     would take another copy is left out until that is so again: Kafka does not promise that records which no
@@ -82,7 +82,7 @@ class Operator:
         self._cluster.scheduler.call_later(plans.duration(fault), partial(self._end, number))
 
     def _is_too_much(self, fault: Fault) -> bool:
-        """Whether a fault comes on top of a loss of power, or that on top of another fault."""
+        """Whether a fault that loses data would coincide with another fault, or follow it too soon."""
         self._is_fragile = self._is_fragile and not self._is_all_in_sync()
         if _is_harmless(fault):
             return False
@@ -319,4 +319,4 @@ def _host(member: _Member) -> str:
 
 
 def _nothing() -> None:
-    """End what ends by itself."""
+    """Do nothing: the fault ends by itself."""

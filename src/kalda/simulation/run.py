@@ -124,7 +124,7 @@ class _Run:
         self._looks = 0
 
     def run(self) -> None:
-        """Start, hurt, heal, check."""
+        """Start the cluster and the workloads, carry out the faults, end them, and check."""
         history = self._world.history
         history.note(f"seed {self._schedule.seed}, workloads {' '.join(self._schedule.workloads)}")
         if self._schedule.engine != ZOOKEEPER:
@@ -196,7 +196,7 @@ class _Run:
             self._world.history.violate("no error is left unhandled", error)
 
     def _until(self, is_done: Callable[[], bool], seconds: float) -> bool:
-        """Let time pass until something is so; look at the brokers meanwhile."""
+        """Advance time until a condition holds; observe the brokers meanwhile."""
         end = self._world.now + seconds
         scheduler = self._cluster.scheduler
         while not is_done():

@@ -38,7 +38,7 @@ _TRACEBACK_CHARACTERS: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one schedule may take."""
+    """The time and memory that one schedule may take."""
 
     processor_seconds: int = PROCESSOR_SECONDS_MAX
     memory_bytes: int = MEMORY_BYTES_MAX
@@ -59,13 +59,13 @@ class _Child:
         os.close(writer)
 
     def has_ended(self) -> bool:
-        """Read what there is; return whether that was all."""
+        """Read the child's output so far; return whether it has ended."""
         data = os.read(self.reader, _READ_BYTES)
         self._data.extend(data)
         return not data
 
     def outcome(self) -> Outcome:
-        """Return what came of it; the child must have ended."""
+        """Return the outcome of the run; the child must have ended."""
         os.close(self.reader)
         _, status = os.waitpid(self._pid, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -80,7 +80,7 @@ class _Child:
         return Outcome(self.schedule.seed, [f"a schedule ends: {how}"])
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the child."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         os.close(self.reader)

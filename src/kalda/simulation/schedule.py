@@ -1,4 +1,4 @@
-"""One simulated run: what is drawn from a seed, how it is written as text, and what came of it."""
+"""Defines one simulated run: what is drawn from its seed, its form as text, and its outcome."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     seed: int
     violations: list[str] = field(default_factory=list)

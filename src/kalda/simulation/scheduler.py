@@ -1,4 +1,4 @@
-"""Virtual time, and whose turn it is: `Scheduler`.
+"""Keeps virtual time and chooses which process runs next: `Scheduler`.
 
 Every process of a simulation has an event loop of its own, as on a real machine. One thread runs them all:
 the scheduler lets one loop after the other do an iteration, and moves the time forward when no loop has
@@ -14,10 +14,10 @@ from kalda.runtime.random import Random
 
 
 class Cancellable(Protocol):
-    """An event that may be taken back."""
+    """An event that can be cancelled."""
 
     def cancelled(self) -> bool:
-        """Whether it was."""
+        """Whether the event was cancelled."""
         ...
 
 
@@ -25,7 +25,7 @@ class Runnable(Protocol):
     """A process as the scheduler sees it."""
 
     def enter(self) -> None:
-        """Become the process that runs; another one did before, or none."""
+        """Make this the running process; another one, or none, was running before."""
         ...
 
     def run_once(self) -> None:
@@ -33,7 +33,7 @@ class Runnable(Protocol):
         ...
 
     def leave(self) -> None:
-        """Let no process run."""
+        """End being the running process."""
         ...
 
 

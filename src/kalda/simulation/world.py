@@ -1,4 +1,4 @@
-"""What a workload knows of the simulation that it runs in: `World`, and `Workload`."""
+"""Defines `World`, a simulation as its workloads see it, and `Workload`, their interface."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -112,7 +112,7 @@ class Workload(Protocol):
     """A program of one or more clients."""
 
     async def set_up(self) -> None:
-        """Create what it needs; runs in a process of a client, while the cluster is healthy."""
+        """Create topics and settings; runs in a client's process while the cluster is healthy."""
         ...
 
     def start(self) -> None:
@@ -120,7 +120,7 @@ class Workload(Protocol):
         ...
 
     async def check(self) -> None:
-        """Report what does not hold; runs in a process of a client, when the cluster is healthy again."""
+        """Report violations; runs in a client's process when the cluster is healthy again."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the process of ``kalda testing`` does for a test in another language, line by line, in JSON.
+"""Performs the operations that a test in another language sends to ``kalda testing``, one JSON object a line.
 
 A line on stdin is an object with one operation, and each gets one line on stdout:
 

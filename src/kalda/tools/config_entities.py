@@ -1,4 +1,4 @@
-"""Whose settings `kalda configs` means: the options for entities, and the resources that they stand for.
+"""Reads the options of `kalda configs` that name topics, brokers and other entities with settings.
 
 Kafka's tool has two forms: `--entity-type topics --entity-name flights`, and the short `--topic flights`.
 """

@@ -1,4 +1,4 @@
-"""How `kalda groups describe` shows groups: rows with lag, members, states, and JSON. Pure functions.
+"""Computes the tables and JSON that `kalda groups describe` prints: lag, members, states. Pure functions.
 
 The columns are those of `kafka-consumer-groups --describe`.
 """

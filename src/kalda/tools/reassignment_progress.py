@@ -1,4 +1,4 @@
-"""How far the moves of a reassignment file are; reads the cluster, changes nothing.
+"""Compares a reassignment file with the cluster to show how far its moves are; changes nothing.
 
 A move that is neither under way nor where the file wants it was cancelled, or never begun.
 """

@@ -1,4 +1,4 @@
-"""Which topics a command means: names, and regular expressions where no topic can have the name.
+"""Selects the topics that a command names: by name, or by a regular expression that can be no topic's name.
 
 A possible name is always taken literally, so that ``a.b`` never stands for ``a-b``; ``fl.*`` is an expression
 for the reason that no topic can have that name.

@@ -1,4 +1,4 @@
-"""How `kalda topics` shows topics: which partitions an option of `describe` means, tables and JSON."""
+"""Computes the tables and JSON of `kalda topics`, and selects partitions by options of `describe`."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING

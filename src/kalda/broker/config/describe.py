@@ -78,7 +78,7 @@ def describe_broker_default(config: BrokerConfig, names: Sequence[str] | None = 
 def describe_client_metrics(
     settings: Mapping[str, str], names: Sequence[str] | None = None
 ) -> list[ConfigEntry]:
-    """Describe what is set of a subscription to client metrics, as Kafka does: no defaults, no types."""
+    """Describe the configured settings of a client metrics subscription, without defaults, as Kafka does."""
     return [
         ConfigEntry(
             name=name,

@@ -40,7 +40,7 @@ class FetchWait:
 
 
 class WaitingFetch(DelayedOperation):
-    """One waiting fetch; `respond` is called once, with what was read, unless the fetch is cancelled."""
+    """One waiting fetch; `respond` is called once with the records read, unless the fetch is cancelled."""
 
     __slots__ = ("_is_cancelled", "_params", "_replicas", "_respond", "_size")
 
@@ -77,7 +77,7 @@ class WaitingFetch(DelayedOperation):
         return answers, size
 
     def _is_over(self, wait: FetchWait) -> bool:
-        """Return whether this partition, together with what is known of the others, ends the wait."""
+        """Return whether this partition, together with the known bytes of the others, ends the wait."""
         partition, offset, params = wait.partition, wait.offset, self._params
         if (
             partition.leader_epoch != wait.leader_epoch

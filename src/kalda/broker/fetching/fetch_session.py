@@ -39,7 +39,7 @@ EVICTION_MS: Final = 120_000
 
 
 class FetchContext(Protocol):
-    """What one request reads and what its response contains, given its session."""
+    """Decides which partitions one request reads and its response contains, given its session."""
 
     @property
     def entries(self) -> Sequence[FetchEntry]:
@@ -200,7 +200,7 @@ class FetchSession:
             self.watch = None
 
     def update(self, fields: FetchRequestFields) -> None:
-        """Add, change and remove partitions as an incremental request says."""
+        """Add, change and remove partitions according to an incremental request."""
         partitions = self.partitions
         for key, requested in fields.topics:
             for partition in requested:

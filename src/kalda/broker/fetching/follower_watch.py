@@ -109,7 +109,7 @@ class FollowerWatch:
         )
 
     def settle(self, answers: Sequence[FetchAnswer]) -> None:
-        """Mark what a response leaves open as dirty: errors, and records that it had no room for."""
+        """Mark partitions as dirty whose errors or remaining records a response did not settle."""
         for key, result in answers:
             name = (key, result.partition)
             cached = self.session.partitions.get(name)

@@ -219,7 +219,7 @@ class HistoryRecorder:
 
 
 class _Round:
-    """One round: what is due is taken first, and put back if the round fails."""
+    """One round: it takes the due changes first, and puts them back if it fails."""
 
     def __init__(self, recorder: HistoryRecorder, shard: HistoryShard, context: ShardContext) -> None:
         self._recorder: Final = recorder
@@ -518,7 +518,7 @@ class _Round:
         self._mark(name, is_end=True)
 
     async def _commit(self) -> None:
-        """Append what waits as one batch, and return when it is replicated.
+        """Append the waiting records as one batch, and return when it is replicated.
 
         Raises:
             ApiError: it is not, or this broker does not lead the topic any more.

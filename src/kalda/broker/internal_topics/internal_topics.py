@@ -168,7 +168,7 @@ class InternalTopics:
 
 
 def register_runtime_metrics(metrics: Metrics, kind: str, runtime: CoordinatorRuntime[Any]) -> None:
-    """Publish what a runtime counts, under the names of Kafka's coordinator runtime."""
+    """Publish the counters of a runtime under the names of Kafka's coordinator runtime."""
     statistics = runtime.statistics
 
     def name(metric: str) -> str:

@@ -203,7 +203,7 @@ class LeaseGrants:
         self._leases.on_truncation(topic_partition, offset)
 
     def on_removal(self, topic_partition: TopicPartition) -> None:
-        """Note that the log is gone."""
+        """Drop the leases of a removed log."""
         self._leases.forget(topic_partition)
 
     # Metrics.

@@ -202,7 +202,7 @@ class ReadLeases:
                 lease.is_broken = True
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Drop what is known of a log that is deleted; its leases do not hold."""
+        """Drop the state of a deleted log; its leases are broken."""
         for lease in tuple(self._by_partition.get(topic_partition, {}).values()):
             self._remove(lease)
         self._waiting.pop(topic_partition, None)

@@ -129,7 +129,7 @@ class BrokerRegistration:
 
     @property
     def engine_name(self) -> str:
-        """What the engine that keeps the registration is called."""
+        """The name of the engine that keeps the registration."""
         return self._cluster.zookeeper.engine_name
 
     def statistics(self) -> RegistrationStatistics:
@@ -169,7 +169,7 @@ class BrokerRegistration:
             self._changed.clear()
 
     async def update(self) -> None:
-        """Write what the registration says now. One that is made later says it anyway.
+        """Rewrite the registration with its present contents, unless the broker is not registered yet.
 
         Raises:
             ZooKeeperError: it could not be written.
@@ -315,7 +315,7 @@ class BrokerRegistration:
         return session_id
 
     async def _wait_gone(self) -> None:
-        """Wait until the conflicting znode may be gone."""
+        """Wait until the conflicting znode may have been deleted."""
         gone = asyncio.Event()
 
         def on_event(_: WatchEvent) -> None:

@@ -1,4 +1,4 @@
-"""Stores the key of a broker's ZooKeeper session beside its data, for the next process on the same data.
+"""Stores the key of a broker's ZooKeeper session beside its data, for a restarted broker to close it.
 
 A killed broker leaves its session behind, and with it its registration and possibly the znode of the
 controller, until the session expires. The next process reads the key here and can close that session at once.

@@ -74,7 +74,7 @@ class BrokerNamespaces:
         self._services.metadata_cache.add_listener(self._listener(name), endpoints)
 
     def close(self, name: str) -> None:
-        """Close the listener of a namespace and its connections; what it has stays.
+        """Close the listener of a namespace and its connections; its topics and groups stay.
 
         Closing twice is harmless.
         """

@@ -25,7 +25,7 @@ from kalda.zookeeper.errors import ZooKeeperError
 
 
 class NamespaceOperation(IntEnum):
-    """What a request asks for."""
+    """The operations that a request can name."""
 
     OPEN = 0
     ANNOUNCE = 1

@@ -19,7 +19,7 @@ from kalda.protocol.namespaces.translator import NamespaceError, RequestNote, Tr
 
 
 class BrokerNames:
-    """What translators ask this broker."""
+    """The look-ups in this broker that translators need."""
 
     def __init__(self, cache: MetadataCache, authorizer: Authorizer | None) -> None:
         self._cache: Final = cache

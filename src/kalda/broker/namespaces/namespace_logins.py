@@ -131,7 +131,7 @@ class _NamespaceServer:
 
     @property
     def principal(self) -> KafkaPrincipal | None:
-        """Who logged in; None until then."""
+        """The principal that logged in; None until then."""
         found = self._server.principal
         return None if found is None else stored_principal(self._space, found)
 

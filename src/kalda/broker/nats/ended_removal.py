@@ -1,4 +1,4 @@
-"""Removes ended subscriptions in turns of the event loop: a client or a broker may have had very many."""
+"""Removes ended subscriptions in turns of the event loop, since a client or a broker may have very many."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Keeps mapped subjects and their topics in step: what is published goes to the topic, its records come back.
+"""Connects mapped subjects with their topics: writes published messages to a topic and delivers its records.
 
 A message of a mapped subject is stored first and is delivered as the record that it has become, on each
 broker with subscribers, as the records of other producers are. So it is written once and comes once.
@@ -131,7 +131,7 @@ class MappedSubjects:
         await self._writer.drain(DRAIN_SECONDS)
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Register what was written, read and skipped."""
+        """Register the counters of written, read and skipped records."""
         writer, reader = self._writer.counts, self._reader.counts
         for name, help_text, value in (
             ("stored_messages", "Messages of NATS written to topics.", lambda: writer.written),

@@ -25,7 +25,7 @@ REMOTE_CLIENTS_MAX: Final = 1_000
 
 
 class NatsAccess:
-    """What one client may do: an `Access`."""
+    """The permissions of one client: an `Access`."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class RemoteClient:
 
 
 class RemoteClients:
-    """What the clients of other brokers may do here."""
+    """The permissions of clients of other brokers."""
 
     def __init__(self, authorizer: Authorizer | None, rules: SubjectRules | None) -> None:
         self._authorizer: Final = authorizer
@@ -125,7 +125,7 @@ class RemoteClients:
         self._known: Final[dict[tuple[str, str], NatsAccess]] = {}
 
     def access(self, principal: str, host: str) -> NatsAccess | None:
-        """Return what a client may do; None if all may do everything.
+        """Return the permissions of a client; None if every client may do everything.
 
         A broker without an authorizer does not name its clients: they count as not authenticated.
         """

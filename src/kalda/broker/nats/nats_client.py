@@ -24,7 +24,7 @@ PENDING_CHECK_PARTS: Final = 16
 
 
 class ClientOwner(Protocol):
-    """What a client uses of the server of its listener."""
+    """The port by which a client reaches the server of its listener."""
 
     def begin_login(self, client: "NatsClient", login: Login) -> None:
         """Check a login, and call `NatsClient.login_checked` later."""
@@ -96,7 +96,7 @@ class NatsClient(ByteSession):
     # Called by the server.
 
     def login_checked(self, *, is_right: bool) -> None:
-        """Go on with the client after its login."""
+        """Continue with the client after its login."""
         if self.connection.is_closed:
             return
         if not is_right:
@@ -134,7 +134,7 @@ class NatsClient(ByteSession):
     # Internals.
 
     def _handle(self) -> None:
-        """Handle what has arrived, for one turn."""
+        """Handle received operations for one turn."""
         parser, session, connection = self._parser, self.session, self.connection
         exchange, mapped = self._exchange, self._mapped
         now = self._now()
@@ -173,7 +173,7 @@ class NatsClient(ByteSession):
             exchange.is_driven = False
 
     def _deliver_slice(self, rest: Iterator[None]) -> None:
-        """Go on with a message that has very many subscribers; this client's next one comes after it."""
+        """Deliver the next slice of a message with very many subscribers; the client's next message waits."""
         try:
             next(rest)
         except StopIteration:

@@ -36,7 +36,7 @@ DESCRIPTORS_SHARE: Final = 3
 
 
 def connections_limit(setting: int) -> int:
-    """Return how many connections there may be: what the setting says, and what open files allow."""
+    """Return the limit of connections: the setting's, or less where open files do not suffice."""
     descriptors = descriptors_max()
     if descriptors is None or setting * DESCRIPTORS_SHARE <= descriptors:
         return setting
@@ -186,7 +186,7 @@ def _map_subjects(
     exchange: Exchange,
     routing: Routing,
 ) -> tuple[SubjectRules, MappedSubjects] | None:
-    """Return the rules and what follows them; None without rules."""
+    """Return the rules and the mapped subjects made from them; None without rules."""
     config, runtime = context.config, context.runtime
     rules = SubjectRules(config.kalda_nats_subjects)
     if not rules:

@@ -75,7 +75,7 @@ class _Link:
 
 
 class NatsRoutes:
-    """The routes of one broker: sends what waits while `run` is running, and receives."""
+    """The routes of one broker: `run` sends the queued batches; `receive` takes those of others."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class NatsRoutes:
 
     @property
     def connected_count(self) -> int:
-        """How many brokers messages go to."""
+        """The number of brokers that messages are sent to."""
         return sum(each.connection is not None for each in self._links.values())
 
     # Which brokers there are.
@@ -123,7 +123,7 @@ class NatsRoutes:
         self._look()
 
     def _look(self) -> None:
-        """Have a task for each other broker of Kalda, and close what is gone."""
+        """Start a task for each other broker of Kalda, and close connections to former addresses."""
         if self._tasks is None:
             return
         for broker_id in self._cache.brokers:
@@ -207,7 +207,7 @@ class NatsRoutes:
                 link.connection.close()
 
     async def _serve(self, link: "_Link") -> None:
-        """Send to a broker for as long as it is there."""
+        """Send to a broker for as long as it is alive."""
         try:
             while (endpoint := self._endpoint(link.broker_id)) is not None:
                 link.endpoint = endpoint
@@ -286,7 +286,7 @@ class NatsRoutes:
         return self._routing.receive(request.broker_id, batch, self._clock.monotonic())
 
     def register_metrics(self, metrics: Metrics) -> None:
-        """Register the routes and what they carry."""
+        """Register the metrics of the routes."""
         routing = self._routing
         metrics.gauge(
             "kalda_nats_routes", "Brokers to which messages of NATS go.", lambda: self.connected_count

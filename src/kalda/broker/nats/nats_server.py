@@ -66,7 +66,7 @@ class NatsLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """What INFO says of the broker."""
+    """The identity of the broker in INFO."""
 
     broker_id: int
     cluster_id: str
@@ -127,7 +127,7 @@ class NatsServer(SocketServer):
         return bound
 
     def begin_to_close(self) -> None:
-        """Note that all clients will be gone soon."""
+        """Prepare for the end of all clients."""
         self._exchange.begin_to_close()
 
     def register_metrics(self, metrics: Metrics) -> None:

@@ -70,7 +70,7 @@ _WITH_IDS: Final = 13
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """Where a partition is read."""
+    """The reading position of a partition."""
 
     name: TopicPartition
     topic_id: UUID
@@ -85,7 +85,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What this broker has counted since it started."""
+    """The counters of this broker since its start."""
 
     delivered: int = 0
     """Records of topics that went to subscribers."""
@@ -314,7 +314,7 @@ class TopicReader:
                         timer.cancel()
 
     def _wake(self) -> None:
-        """Have a task for each leader of a partition that is read, and let it look."""
+        """Start a task for each leader of a partition that is read, and wake it."""
         if self._tasks is None:
             return
         for each in self._readings.values():

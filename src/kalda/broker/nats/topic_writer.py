@@ -96,7 +96,7 @@ class _Message:
 
 @dataclass(slots=True)
 class _Queue:
-    """What waits for one partition."""
+    """The messages that wait to be written to one partition."""
 
     target: TopicPartition
     messages: deque[_Message] = field(default_factory=deque)
@@ -106,7 +106,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class StoreCounts:
-    """What this broker has counted since it started."""
+    """The counters of this broker since its start."""
 
     written: int = 0
     failures: int = 0

@@ -63,7 +63,7 @@ class Links:
         return any(each.effect is LinkEffect.CUT for each in self.faults(one, other))
 
     def faults(self, one: Member, other: Member) -> list[LinkFault]:
-        """Return the faults of what a member sends to another."""
+        """Return the faults of the link from one member to another."""
         with self._lock:
             return [
                 each

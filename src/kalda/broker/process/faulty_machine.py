@@ -1,4 +1,4 @@
-"""The machine of one broker process as a plan of faults makes it fail: `FaultyMachine`."""
+"""Applies a plan of faults to the disk, clock and network of one broker process: `FaultyMachine`."""
 
 import os
 import signal
@@ -82,7 +82,7 @@ class FaultyMachine:
         )
 
     def set_disk_fault(self, effect: BrokerEffect | None) -> None:
-        """Let calls for the log directories fail, or succeed again."""
+        """Make calls for the log directories fail, or succeed again."""
         self._files.fault = effect
 
     def jump_clock(self, milliseconds: int) -> None:

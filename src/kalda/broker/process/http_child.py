@@ -30,7 +30,7 @@ _READY: Final = re.compile(rb"kalda ready http=(\S+)\n")
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """What the command line says of the child."""
+    """The command line options of the child."""
 
     port: int
     client_file: Path | None = None

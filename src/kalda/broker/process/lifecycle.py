@@ -1,4 +1,4 @@
-"""Common to every `kalda` process: its directory, its signals and its exit code.
+"""Provides what every `kalda` process needs: its directory, its signals and its exit code.
 
 Exit codes: 0 after a requested shutdown, 1 if the process failed, 2 (from `kalda.cli`) for a command line
 that is not valid. Only the ready line is written to stdout.

@@ -1,4 +1,4 @@
-"""Keeps memory that a request freed for the next one.
+"""Tunes the C allocator so that memory freed by one request is kept for the next.
 
 The buffers of a request have hundreds of kilobytes. glibc maps memory for each as soon as it has
 128 KiB, and returns what is freed at the top of the heap, so that the kernel clears the same pages again for

@@ -60,7 +60,7 @@ _ITERATIONS: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class SecureCluster:
-    """What a secure start goes on with."""
+    """The results of a secure start's preparation."""
 
     settings: dict[str, str]
     """Of every broker; they hold the brokers' password."""
@@ -75,7 +75,7 @@ class SecureCluster:
 
 
 def prepare(directory: Path, properties: Mapping[str, str]) -> SecureCluster:
-    """Make what is missing, and return it; `properties` of a file win over the settings made here.
+    """Create missing files and settings; `properties` of a file override the settings made here.
 
     Raises:
         OSError: a file cannot be written or read.

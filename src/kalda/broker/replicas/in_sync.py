@@ -58,7 +58,7 @@ class FollowerState:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationRules:
-    """What the partitions of a broker share: the clock, the allowed lag, and the live brokers."""
+    """The inputs that all partitions of a broker share: clock, allowed lag, live brokers."""
 
     clock: Clock
     lag_seconds: float

@@ -50,7 +50,7 @@ class IsrOutcomes(Protocol):
     """Acts on the outcomes of changes: the replica manager."""
 
     def wake(self, partition: Partition) -> None:
-        """Complete what waits for the high watermark, which has moved."""
+        """Complete the operations that wait for the high watermark, which has moved."""
         ...
 
     def step_down(self, partition: Partition, state: PartitionState) -> None:

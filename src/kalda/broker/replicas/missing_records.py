@@ -87,7 +87,7 @@ class MissingRecords:
         self._on_settled = on_settled
 
     def take(self, partition: "Partition") -> bool:
-        """Search for what the partition's log lacks; return whether following has to wait for the end of it.
+        """Search for the records that the partition's log lacks; return whether following waits for them.
 
         A call for a new role continues the search.
         """

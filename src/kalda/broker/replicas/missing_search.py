@@ -75,7 +75,7 @@ def fetch_request(
 
 
 class Answer(Enum):
-    """What a replica's answer to a fetch means for the next missing record."""
+    """The meaning of a replica's response to a fetch, for the next missing record."""
 
     RECORDS = "it sent records"
     LACKS = "it does not have the record and cannot get it"
@@ -141,7 +141,7 @@ class GapSearch:
         )
 
     def note(self, broker_id: int, offset: int, answer: Answer) -> None:
-        """Note what a replica answered about the record at `offset`."""
+        """Note a replica's response about the record at `offset`."""
         self._answers[broker_id, offset] = answer
 
     def is_uncommitted(self, broker_id: int, offset: int, gap_end: int) -> bool:
@@ -159,7 +159,7 @@ class GapSearch:
         return gap_end >= partition.log.log_end_offset or offset >= partition.log.high_watermark
 
     def unrecoverable_end(self) -> int | None:
-        """Return where a leader may truncate its log because nobody has the records at its end.
+        """Return where a leader may truncate its log, because no replica has the records at its end.
 
         No follower could reach the log end otherwise, so none could join the ISR: no batch follows that would
         lead it over the gap, and with ``min.insync.replicas`` above one no batch comes. Each follower must

@@ -37,7 +37,7 @@ RETRY_FAILURES_MAX: Final = 10
 
 
 class RoleChanges:
-    """Changes the roles of one broker's replicas; it calls `wake` to complete what waits for a partition."""
+    """Changes the roles of one broker's replicas; calls `wake` to complete operations of a partition."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class RoleChanges:
                 self._set_aside(topic_partition)
 
     def leave_unassigned(self, topic_of: Callable[[str], TopicMetadata | None]) -> None:
-        """Give up the replicas that the cluster does not assign to this broker.
+        """Stop serving the replicas that the cluster does not assign to this broker.
 
         The controller that took them away could not reach this broker, and was replaced before it could
         request their deletion. Called after the metadata of every partition has arrived, which `topic_of`

@@ -182,7 +182,7 @@ AuditNames = Callable[[Any], Iterable[object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiHandler:
-    """All that a broker knows of one API key: who may use it, and how its requests are handled.
+    """Everything a broker knows about one API key: who may use it, and how requests are handled.
 
     A broker calls `build` or `build_raw` once, when its parts exist. The result is called for each request
     and holds nothing but the parts that it was built with.

@@ -679,7 +679,7 @@ def _is_long(response: object) -> bool:
 
 
 def _make_sendable(message: Struct) -> Iterator[bool]:
-    """Cut what is too long of the texts in a response; yield for each of its structs whether there were any.
+    """Cut texts in a response that are too long; yield after each struct whether there were any.
 
     Error messages quote what a client sent. Other texts are from znodes that were written by hand, and one of
     them must not end the response for all others: Metadata names every topic.

@@ -36,7 +36,7 @@ class Machine(Protocol):
         """Suspend the process, for a time or until something else resumes it."""
 
     def set_disk_fault(self, effect: BrokerEffect | None) -> None:
-        """Let calls for the log directories fail, or succeed again."""
+        """Make calls for the log directories fail, or succeed again."""
 
     def jump_clock(self, milliseconds: int) -> None:
         """Set the wall clock forward or back."""
@@ -52,7 +52,7 @@ class Machine(Protocol):
 
 
 class FaultyBroker(Protocol):
-    """What the faults of one broker depend on."""
+    """The port by which faults act on one broker."""
 
     def set_faults(self, faults: Faults | None) -> None:
         """Apply faults to requests; None ends them."""

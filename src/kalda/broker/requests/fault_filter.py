@@ -78,7 +78,7 @@ _WITHOUT_SESSION: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What the filter has to do with a response."""
+    """The effects that the filter has on one response."""
 
     fault: RequestFault
     request: Any
@@ -143,7 +143,7 @@ class FaultFilter:
     def on_request(
         self, connection: Connection, header: RequestHeader, body: int, frame: memoryview
     ) -> RequestAction:
-        """Return what the plan does to a request."""
+        """Return the plan's effect on a request."""
         source = _BROKERS if _is_of_broker(connection) else _CLIENTS
         # What no fault is about is not decoded: most requests in a cluster are replicas' fetches.
         is_concerned = (header.api_key, source) in self._concerned
@@ -183,7 +183,7 @@ class FaultFilter:
     def on_response(
         self, connection: Connection, header: RequestHeader, reply: Reply, note: object
     ) -> ResponseAction | None:
-        """Return what the plan does to the response to a request that it let pass."""
+        """Return the plan's effect on the response to a request that it passed."""
         assert isinstance(note, _Note), f"a note of another filter: {note}"
         fault = note.fault
         match fault.effect:
@@ -224,7 +224,7 @@ class FaultFilter:
         return any(matches(each, facts) for each in self._header_routes)
 
     def _apply(self, fault: RequestFault, each: "_Request") -> RequestAction:
-        """Return what a fault does to a request."""
+        """Return a fault's effect on a request."""
         note = _Note(fault, each.message, each.names)
         match fault.effect:
             case RequestEffect.ERROR:
@@ -249,7 +249,7 @@ class FaultFilter:
                 assert_never(fault.effect)
 
     def _pass(self, each: "_Request", note: _Note | None = None) -> RequestAction:
-        """Let a request pass."""
+        """Pass a request on."""
         return ReplaceRequest(each.encoded(each.message), note) if each.is_changed else Pass(note)
 
     def _refuse(self, fault: RequestFault, each: "_Request") -> RequestAction:
@@ -340,7 +340,7 @@ class FaultFilter:
             return None
 
     def _with_error(self, handler: ApiHandler, note: _Note, response: Any, version: int) -> Any:
-        """Return the response with an error, after the broker has done what was asked."""
+        """Return the response with an error, although the broker has performed the request."""
         fault = note.fault
         code = self._code(fault, handler.key, version)
         if handler.key is ApiKey.METADATA:

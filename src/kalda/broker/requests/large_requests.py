@@ -99,7 +99,7 @@ class LargeRequests:
                 request.begin()
 
     def close(self) -> None:
-        """Drop the requests that wait; those in work go on."""
+        """Drop the requests that wait; those in progress continue."""
         waiting = list(self._waiting)
         self._waiting.clear()
         for request in waiting:

@@ -20,7 +20,7 @@ _KEY_AND_VERSION: Final = Struct(">hh")
 
 
 class ListenerReleases:
-    """Knows which connections are answered as which release."""
+    """Keeps the release of Apache Kafka as which each connection is answered."""
 
     def __init__(self, releases: Mapping[str, str]) -> None:
         """`releases` are known ones, by the listener's name."""

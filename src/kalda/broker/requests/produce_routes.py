@@ -21,7 +21,7 @@ _MAGIC_WITH_HEADERS: Final = 2
 
 @dataclass(slots=True)
 class RoutedRequest:
-    """Which partitions of a request went to another topic."""
+    """The partitions of a request that were routed to another topic."""
 
     to: str
     partitions: dict[int, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def route(request: Any, names: TopicNames, to: str, is_routed: Callable[[str, An
 
 
 def strip_producer(request: Any) -> None:
-    """Take away what an idempotent producer wrote into the batches of a request."""
+    """Remove the fields of an idempotent producer from the batches of a request."""
     for topic in request.topic_data:
         for partition in topic.partition_data:
             partition.records = _stripped(partition.records)

@@ -50,7 +50,7 @@ async def in_slices(
 
 
 async def value_of(pending: Pending[T]) -> T:
-    """Wait until a value is there and return it.
+    """Wait for a value and return it.
 
     Raises:
         Exception: what it failed with.

@@ -1,4 +1,4 @@
-"""RouteNats (key 20040), version 0: another broker's messages of NATS, and what its clients subscribe to.
+"""Handles RouteNats (key 20040), version 0: messages and subscriptions of NATS clients of another broker.
 
 Only brokers with listeners of NATS serve it, on the inter-broker listener. It needs CLUSTER_ACTION, as the
 requests of controllers and followers do.

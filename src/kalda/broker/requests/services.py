@@ -1,4 +1,4 @@
-"""The parts of a running broker that request handlers can be built with, by name.
+"""Declares by name the parts of a broker that request handlers can be built with.
 
 `kalda.broker.assembly` makes the one `BrokerServices` of a broker when all parts exist; it never changes
 afterwards. It is the argument of `ApiHandler.build`: a handler keeps the parts that it uses, as every other

@@ -1,5 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: sessions, topics that may be read,
-acknowledgements."""
+"""Implements what ShareFetch and ShareAcknowledge share: session keys, access to topics, acknowledgements."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ Acknowledgements = dict[PartitionName, list[Acknowledgement]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareParts:
-    """What the two requests need of a broker."""
+    """The parts of a broker that the two requests need."""
 
     authorizer: "Authorizer | None"
     throttle: "ClientThrottle"
@@ -44,7 +43,7 @@ class ShareParts:
 
 
 def share_parts(services: "BrokerServices") -> ShareParts:
-    """Take the parts from those of a broker."""
+    """Select the parts from those of a broker."""
     return ShareParts(
         authorizer=services.access.authorizer,
         throttle=services.access.throttle,
@@ -57,7 +56,7 @@ def share_parts(services: "BrokerServices") -> ShareParts:
 
 
 def session_key(parts: ShareParts, group_id: str | None, member_id: str | None) -> SessionKey:
-    """Return the member that a request is of.
+    """Return the key of the share session that a request belongs to: group and member.
 
     Raises:
         ApiError: UNSUPPORTED_VERSION, share groups are not enabled; INVALID_REQUEST, it names no member.
@@ -96,7 +95,7 @@ def acknowledgements_of(topics: Iterable[Any], *, renews: bool) -> Acknowledgeme
 
 
 def refusal_of_topic(parts: ShareParts, context: RequestContext, name: PartitionName) -> ApiError | None:
-    """Return why a client gets nothing of a partition, None if it may read it."""
+    """Return the error for a partition that a client may not read, None if it may."""
     topic = parts.cache.topic_name(name[0])
     if topic is None:
         return ApiError(ErrorCode.UNKNOWN_TOPIC_ID)

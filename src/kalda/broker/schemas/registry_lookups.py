@@ -33,7 +33,7 @@ class LookupFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadSchema:
-    """What a registry has under an id; no subjects if it has nothing."""
+    """The schema that a registry has under an id; without subjects if it has none."""
 
     subjects: frozenset[str] = frozenset()
     check: PayloadCheck | None = None
@@ -97,7 +97,7 @@ class RegistryLookups:
         self._is_down = False
 
     def find(self, schema_id: int) -> KnownSchema | None:
-        """Return what is known of an id; None if nothing is."""
+        """Return the cached result for an id; None if there is none."""
         return self._schemas.get(schema_id)
 
     def is_denied(self, wanted: Wanted) -> bool:
@@ -195,6 +195,6 @@ class RegistryLookups:
 
 
 def _bound(kept: dict[_KeyT, _ValueT], size_max: int) -> None:
-    """Drop what was added first where there is too much."""
+    """Drop the oldest entries beyond the bound."""
     while len(kept) > size_max:
         del kept[next(iter(kept))]

@@ -28,7 +28,7 @@ class RegistryReader:
         self._connection: Final = connection
 
     def read(self, schema_id: int) -> ReadSchema:
-        """Return what is registered under an id.
+        """Return the schema registered under an id.
 
         Raises:
             LookupFailedError: No registry answers.

@@ -30,7 +30,7 @@ _PREFIX: Final = "kalda.schema.registry."
 
 
 class SchemaValidation:
-    """Makes the inspections of topics, and has what they share.
+    """Creates the inspections of topics, and holds the objects that they share.
 
     Args:
         lookups: What is known of the registry; None if the broker has none.

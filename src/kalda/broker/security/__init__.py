@@ -1,1 +1,1 @@
-"""How clients and brokers reach this broker: the security of listeners and of connections between brokers."""
+"""Secures a broker: listeners, connections to other brokers, authorization, quotas and the audit log."""

@@ -144,7 +144,7 @@ class Authorizer:
         self._forget_all()
 
     def remove_namespace(self, prefix: str) -> None:
-        """Take back `add_namespace`."""
+        """Undo `add_namespace`."""
         self._rules.namespaces.discard(prefix)
         self._forget_all()
 

@@ -1,4 +1,4 @@
-"""Groups what decides who reaches a broker, and how much of it: certificates, logins, ACLs, quotas."""
+"""Groups the parts that control access to a broker: certificates, logins, ACLs, quotas."""
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class BrokerAccess:
         )
 
     async def start(self) -> None:
-        """Load what decides about clients, before the first is served.
+        """Load delegation tokens, keys of token issuers and ACLs, before the first client is served.
 
         Raises:
             ZooKeeperError: it cannot be read.
@@ -97,7 +97,7 @@ class BrokerAccess:
             await self.authorizer.close()
 
     async def open(self, listener: ListenerConfig) -> None:
-        """Make what a listener needs that was added while the broker runs.
+        """Create the security of a listener that was added while the broker runs.
 
         Raises:
             ConfigError: a store of certificates cannot be read, or a mechanism lacks its settings.
@@ -113,7 +113,7 @@ class BrokerAccess:
         self.logins.close(name)
 
     def validate(self, trial: BrokerConfig) -> None:
-        """Check what decides about clients under changed settings.
+        """Validate changed settings of access to the broker.
 
         Raises:
             ConfigError: a store of certificates cannot be used, or a mechanism lacks its settings.

@@ -169,7 +169,7 @@ class BrokerListeners:
         )
 
     def _require_unchanged(self, trial: BrokerConfig, listener: ListenerConfig) -> None:
-        """Check what an open listener keeps.
+        """Check that settings which an open listener cannot change are unchanged.
 
         Raises:
             ConfigError: it would change.

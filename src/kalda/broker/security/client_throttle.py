@@ -80,7 +80,7 @@ class ClientThrottle:
         return prefix if prefix is not None and prefix in self._quotas.namespaces else ""
 
     def remove_namespace(self, prefix: str) -> None:
-        """Take back `add_namespace`, and forget these users."""
+        """Undo `add_namespace`, and forget these users."""
         self._quotas.forget_namespace(prefix)
 
     # What clients use. Each returns seconds that the client must wait.
@@ -156,7 +156,7 @@ class ClientThrottle:
         return min(wait, self._quotas.window.seconds)
 
     def _pay(self, share: Share, seconds: float) -> float:
-        """What a client owes is bounded by a window: one slow request must not slow it down for hours."""
+        """Charge a client, up to a bound: one slow request must not throttle it for hours."""
         now, debt_max = self.clock.monotonic(), share.limit * self._quotas.window.length
         return share.use(seconds * _PERCENT, now, debt_max)
 

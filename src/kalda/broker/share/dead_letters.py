@@ -1,4 +1,4 @@
-"""Writes the dead letters of share groups: of records that a group has given up, to the topic that it names.
+"""Writes records that a share group has given up to the dead-letter topic that the group names.
 
 Letters go to the leader of the topic's partition as produce requests with acks=all, even if this broker leads
 it, so they are checked like other records. A letter has headers with origin and reason, and a copy of the
@@ -64,7 +64,7 @@ _TOO_LARGE: Final = b" The record is too large for a copy."
 
 
 class Origin(NamedTuple):
-    """Where the records of letters are from."""
+    """The origin of dead letters: group, topic and partition."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class Origin(NamedTuple):
 
 @dataclass(slots=True)
 class DeadLetterCounts:
-    """What this broker has counted since it started."""
+    """The counters of this broker since its start."""
 
     written: int = 0
     failures: int = 0
@@ -444,7 +444,7 @@ def build_letters(
 def _contents(
     origin: Origin, offset: int, dead: DeadRange, record: Record | None
 ) -> Iterator[tuple[bytes | None, bytes | None, list[Header]]]:
-    """Yield what a letter may have: key, value and headers, the more welcome first."""
+    """Yield the possible contents of a letter (key, value, headers), in order of preference."""
     reasons = [dead, dead._replace(reason=b"")] if dead.reason else [dead]
     for each in reasons:
         yield _content(record, _headers(origin, offset, each))

@@ -1,4 +1,4 @@
-"""One share partition that this broker leads: its core, and the way of its changes to the share coordinator.
+"""Runs one share partition that this broker leads: its core, and the writes to the share coordinator.
 
 Changes that arrive while one is being stored are stored together afterwards. One timer ends locks and
 waits. Records that are given up are archived after their dead letters are written; what fails is tried again.
@@ -176,7 +176,7 @@ class LedSharePartition:
         self._on_change(self)
 
     def refresh(self, core: SharePartition) -> None:
-        """Take the settings of the group as they are now, and give up what the log has deleted."""
+        """Apply the group's present settings, and drop records that the log has deleted."""
         core.set_limits(self._limits())
         core.move_start(self.partition.log.log_start_offset)
 
@@ -319,7 +319,7 @@ class LedSharePartition:
                 self.end(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def end(self, error: ApiError) -> None:
-        """Stop: another broker leads, nobody fetches from it, or its state is not to be had."""
+        """Stop, because another broker leads, no member fetches, or the state cannot be read."""
         if self.error is not None:
             return
         self.error = error

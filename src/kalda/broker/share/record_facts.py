@@ -1,4 +1,4 @@
-"""Reads what decides when records are delivered: times in their headers ``kalda.delivery.at``, and keys.
+"""Reads what decides when records are delivered: keys, and times in headers ``kalda.delivery.at``.
 
 Only groups that want this have batches decoded: small ones at once, others in the background, one at a time
 for each share partition. The header's value is a time in milliseconds since 1970 in decimal digits.
@@ -36,7 +36,7 @@ _DIGITS_MAX: Final = 15
 
 
 class RecordFacts(NamedTuple):
-    """What is known of some records."""
+    """The delivery times and keys of some records."""
 
     times: Sequence[tuple[int, int]] = ()
     """Offsets in order, each with the time at which it is due; those that are missing are due at once."""
@@ -55,7 +55,7 @@ class FactsReader:
     """Reads facts of records of one share partition."""
 
     def __init__(self, background: BackgroundExecutor, on_read: Callable[[], None]) -> None:
-        """`on_read` is called when facts are there that were not."""
+        """`on_read` is called when new facts are available."""
         self._background: Final = background
         self._on_read: Final = on_read
         self._kept: Final[dict[_Place, RecordFacts]] = {}

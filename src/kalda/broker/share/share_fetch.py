@@ -53,7 +53,7 @@ class ShareFetchParams:
 
 @dataclass(slots=True)
 class ShareFetched:
-    """What a request gets of one partition."""
+    """The records of one partition for a request."""
 
     name: PartitionName
     error: ApiError | None = None
@@ -101,7 +101,7 @@ class DelayedShareFetch(DelayedOperation):
 
     @property
     def keys(self) -> list[Hashable]:
-        """What it watches in the purgatory: partitions for new records, share partitions for old ones."""
+        """The purgatory keys: partitions for new records, and share partitions for released ones."""
         self._by_key.clear()
         for name in self._live_names():
             try:
@@ -139,7 +139,7 @@ class DelayedShareFetch(DelayedOperation):
         return fetched is not None and self.force_complete()
 
     def on_complete(self) -> None:
-        """Respond with what was acquired."""
+        """Respond with the acquired records."""
         if not self._is_cancelled:
             self._respond(self._fetched or self.acquire())
 
@@ -248,7 +248,7 @@ class DelayedShareFetch(DelayedOperation):
         )
 
     def _has_bytes(self) -> bool:
-        """Return whether the partitions together have what the request wants at least."""
+        """Return whether the partitions together have the minimum bytes of the request."""
         size = 0
         for name in self._live_names():
             try:

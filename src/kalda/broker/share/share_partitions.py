@@ -126,7 +126,7 @@ class SharePartitions:
         return session
 
     def forget(self, session: ShareSession, removed: Iterable[PartitionName]) -> None:
-        """Take partitions out of a session, after what the same request acknowledges of them."""
+        """Remove partitions from a session, after the acknowledgements of the same request."""
         gone = [each for each in dict.fromkeys(removed) if each in session.partitions]
         for each in gone:
             del session.partitions[each]
@@ -189,7 +189,7 @@ class SharePartitions:
                     self._end_unused(led)
 
     def _end_unused(self, led: LedSharePartition) -> None:
-        """End a share partition that no session names, once what it is storing is stored.
+        """End a share partition that no session names, once its pending writes are done.
 
         It goes on while records are acquired: a member that has lost the partition in a rebalance still
         processes them, and others would get them, too.

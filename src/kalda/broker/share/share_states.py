@@ -69,7 +69,7 @@ class Work(Generic[T]):
         raise NotImplementedError
 
     def outcome(self, result: Any) -> T:
-        """Return what the response says of the share partition."""
+        """Return the share partition's result in the response."""
         raise NotImplementedError
 
 

@@ -34,7 +34,7 @@ class StoredShareSettings(StoredGroupSettings):
         return self.integer("share.assignment.interval.ms", group_id)
 
     def limits(self, group_id: str) -> PartitionLimits:
-        """Return what a group's share partitions obey."""
+        """Return the limits of a group's share partitions."""
         limits = self._limits.get(group_id)
         if limits is None:
             if len(self._limits) >= _GROUPS_MAX:

@@ -50,7 +50,7 @@ _INT32_MAX: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What a client pushes."""
+    """The metrics that a client pushes."""
 
     client_instance_id: UUID
     subscription_id: int
@@ -60,7 +60,7 @@ class Push:
 
 
 class Receiver(Protocol):
-    """What takes the metrics of clients."""
+    """A receiver of clients' metrics."""
 
     def receive(
         self,
@@ -69,7 +69,7 @@ class Receiver(Protocol):
         compression: Compression,
         metrics: bytes | memoryview,
     ) -> None:
-        """Take what a client pushed.
+        """Receive the metrics that a client pushed.
 
         Raises:
             InvalidMetricsError: it cannot be read.
@@ -77,7 +77,7 @@ class Receiver(Protocol):
         ...
 
     def forget(self, client_instance_id: UUID) -> None:
-        """Drop what a client has pushed: it is gone."""
+        """Drop the metrics of a client that has left."""
         ...
 
 
@@ -150,7 +150,7 @@ class ClientMetricsManager:
         return client_instance_id, instance
 
     def push(self, push: Push, attributes_of: Callable[[UUID], Mapping[str, str]]) -> None:
-        """Take what a client pushes.
+        """Handle a push of a client.
 
         Raises:
             ApiError: it is refused.

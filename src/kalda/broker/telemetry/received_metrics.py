@@ -85,7 +85,7 @@ class ReceivedMetrics:
         compression: Compression,
         metrics: bytes | memoryview,
     ) -> None:
-        """Take what a client pushed.
+        """Receive the metrics that a client pushed.
 
         Raises:
             InvalidMetricsError: it cannot be read; the points before the fault are kept.
@@ -107,7 +107,7 @@ class ReceivedMetrics:
                 del self._clients[client_instance_id]
 
     def forget(self, client_instance_id: UUID) -> None:
-        """Drop the series of a client that is gone."""
+        """Drop the series of a client that has left."""
         mine = self._clients.pop(client_instance_id, {})
         for name, labels in mine:
             family = self._families[name]

@@ -160,7 +160,7 @@ class Admission:
         self._guards.clear()
 
     def end(self) -> None:
-        """Return the guards and let the next request go on: no batch is appended any more."""
+        """Return the guards and admit the next request, because this one appends no more batches."""
         if not self.has_ended:
             self.has_ended = True
             self.release()

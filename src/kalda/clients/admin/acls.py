@@ -67,7 +67,7 @@ class AclMethods(AdminMethods):
     async def create_acls(
         self, bindings: Iterable[AclBinding], *, outcomes: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[AclBinding, None]:
-        """Add ACLs; one that is there already stays.
+        """Add ACLs; existing ones stay.
 
         Args:
             bindings: The ACLs.
@@ -223,7 +223,7 @@ class DeleteAcls(AdminOperation[AclFilter, list[AclBinding]]):
 
 
 def _check_version(pattern_type: PatternType, version: int) -> None:
-    """Refuse what a broker before 2.0 would misread: it knows literal patterns only.
+    """Refuse patterns that are not literal for a broker before 2.0, which would misread them.
 
     Raises:
         UnsupportedApiError: the broker is older.

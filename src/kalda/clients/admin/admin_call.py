@@ -47,7 +47,7 @@ Target: TypeAlias = int | Place
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What an operation must know of the broker that receives its requests."""
+    """The facts about the receiving broker that an operation needs to build its requests."""
 
     broker_id: int
     """Below 0 for a bootstrap server, whose id is not known."""
@@ -57,7 +57,7 @@ class RequestContext:
 
 
 class Answers(Generic[K, V]):
-    """What one response says about the keys of its request."""
+    """The results and errors in one response, by the keys of its request."""
 
     def __init__(self) -> None:
         self.results: Final[dict[K, V]] = {}

@@ -85,7 +85,7 @@ class FeatureMetadata:
 @public
 @dataclass(frozen=True, slots=True)
 class BrokerApiVersions:
-    """What one broker serves."""
+    """The APIs and versions that one broker serves."""
 
     api_versions: Mapping[int, VersionRange]
     """The versions of each API by its number, also of APIs that Kalda does not know."""
@@ -264,7 +264,7 @@ class DescribeFeatures(AdminOperation[None, FeatureMetadata]):
     def requests(
         self, keys: Sequence[None], context: RequestContext
     ) -> Iterable[AdminRequest[None, FeatureMetadata]]:
-        """Ask what the broker serves."""
+        """Request the APIs and versions of the broker."""
 
         def read(response: ApiVersionsResponse, answers: Answers[None, FeatureMetadata]) -> None:
             if response.error_code:

@@ -123,7 +123,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set the setting."""
+        """Whether the value is the default, because no configuration sets it."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 

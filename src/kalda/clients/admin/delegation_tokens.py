@@ -85,7 +85,7 @@ class DelegationTokenMethods(AdminMethods):
     async def renew_delegation_token(
         self, hmac: bytes, *, renew_period_ms: int = -1, timeout_ms: int | None = None
     ) -> int:
-        """Let a token end `renew_period_ms` from now, the broker's default unless given.
+        """Make a token expire `renew_period_ms` from now, by default after the broker's period.
 
         Returns:
             When it ends, in milliseconds since 1970; never later than its limit.
@@ -95,7 +95,7 @@ class DelegationTokenMethods(AdminMethods):
     async def expire_delegation_token(
         self, hmac: bytes, *, expiry_period_ms: int = -1, timeout_ms: int | None = None
     ) -> int:
-        """Let a token end `expiry_period_ms` from now, or delete it unless given.
+        """Make a token expire `expiry_period_ms` from now; without a period, delete it.
 
         Returns:
             When it ends, in milliseconds since 1970.
@@ -126,7 +126,7 @@ class CreateDelegationToken(AdminOperation[None, DelegationToken]):
     def requests(
         self, keys: Sequence[None], context: RequestContext
     ) -> Iterable[AdminRequest[None, DelegationToken]]:
-        """Send what the token is to be."""
+        """Build the request that creates the token."""
         owner = self._owner
         message = CreateDelegationTokenRequest(
             owner_principal_type=None if owner is None else owner.type,

@@ -222,7 +222,7 @@ class DescribeConsumerGroups(AdminOperation[str, ConsumerGroupDescription]):
     def requests(
         self, keys: Sequence[str], context: RequestContext
     ) -> Iterable[AdminRequest[str, ConsumerGroupDescription]]:
-        """Ask for all groups of one coordinator, by what is known of their protocols."""
+        """Build the requests for all groups of one coordinator, by the known protocol of each."""
         if not context.versions.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
             self._classic_ids.update(keys)
         modern = [key for key in keys if key not in self._classic_ids]

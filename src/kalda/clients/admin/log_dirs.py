@@ -85,7 +85,7 @@ class LogDirDescription:
 @public
 @dataclass(frozen=True, slots=True)
 class ReplicaLogDirInfo:
-    """Where a replica is, and where it moves to."""
+    """The log directory of a replica, and the directory that it moves to."""
 
     current_replica_log_dir: str | None = None
     """None if the broker has no such replica."""

@@ -91,7 +91,7 @@ class Outcomes(Mapping[K, V], Generic[K, V]):
 
 @public
 class Listing(Generic[T]):
-    """What all brokers list together, and the errors of brokers that did not answer.
+    """The combined listings of all brokers, and the errors of brokers that did not respond.
 
     `all()` returns a complete list or raises; `results` is what the other brokers listed.
     """

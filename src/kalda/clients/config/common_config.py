@@ -211,7 +211,7 @@ class CommonClientConfig(SecurityConfig):
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
-    """Say what is wrong with a name, keyword or dotted, and what takes its place."""
+    """Return the error message for an unknown name, keyword or dotted, with the setting meant."""
     # Imported here: only a mistake needs it, and start-up time counts.
     from kalda.clients.config.foreign_names import REMARKS, SETTINGS
 

@@ -185,7 +185,7 @@ class AsyncConsumer(
         core.subscription_changed()
 
     async def unsubscribe(self) -> None:
-        """Give up all partitions and leave the group.
+        """Release all partitions and leave the group.
 
         Takes `default.api.timeout.ms` at most, and as long as the listener's `on_partitions_revoked` takes.
         """
@@ -226,7 +226,7 @@ class AsyncConsumer(
     # Positions
 
     async def seek(self, partition: TopicPartition, offset: OffsetLike) -> None:
-        """Go on from another offset. An `OffsetAndMetadata` with a leader epoch is checked for truncation.
+        """Continue from another offset. An `OffsetAndMetadata` with a leader epoch is checked for truncation.
 
         Raises:
             IllegalStateError: the partition is not assigned, or the offset is negative.
@@ -236,7 +236,7 @@ class AsyncConsumer(
         core.positions_changed()
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on from the first record of partitions, by default of all assigned ones.
+        """Continue from the first record of partitions, by default of all assigned ones.
 
         Raises:
             IllegalStateError: a partition is not assigned.
@@ -246,7 +246,7 @@ class AsyncConsumer(
         core.positions_changed()
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on behind the last record of partitions, by default of all assigned ones.
+        """Continue after the last record of partitions, by default of all assigned ones.
 
         Raises:
             IllegalStateError: a partition is not assigned.
@@ -256,7 +256,7 @@ class AsyncConsumer(
         core.positions_changed()
 
     async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on from the first record of a time or later, by default in all assigned partitions.
+        """Continue from the first record at or after a time, by default in all assigned partitions.
 
         A partition without such a record goes on behind its last one. `offsets_for_times` asks for the
         offsets without a move.

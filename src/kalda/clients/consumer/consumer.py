@@ -272,7 +272,7 @@ class Consumer(ConsumerBase[K, V], BlockingReader[LoopConsumer, ConsumerRecord[K
         with_rebalances: bool = False,
         can_wake: bool = True,
     ) -> T:
-        """Run a coroutine on the loop, and meanwhile what the loop leaves for this thread.
+        """Run a coroutine on the loop; meanwhile run the callbacks that the loop hands to this thread.
 
         The coroutine ends in time by itself; `timeout_s` is its time, for `LoopWatch`.
         """

@@ -32,7 +32,7 @@ class Chunk:
 
 
 class FetchBuffer:
-    """Fetched records that the user has not got yet. How much it holds is bounded by what is fetched."""
+    """Fetched records that the user has not taken yet. The fetcher's limits bound its size."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class FetchBuffer:
         """Whether the last call took less than there is, because of `DecodeBound`; user's thread only."""
 
     def add(self, fetch: CompletedFetch) -> None:
-        """Add what a response returned for one partition."""
+        """Add the records that a response returned for one partition."""
         self._fetches.append(fetch)
 
     def unread_bytes(self) -> dict[TopicPartition, int]:
@@ -62,7 +62,7 @@ class FetchBuffer:
         return unread
 
     def drop_stale(self) -> None:
-        """Drop what a seek, a reset or a rebalance made useless."""
+        """Drop records that a seek, a reset or a rebalance has made stale."""
         is_current = self._subscription.is_current
         for fetch in self._fetches.copy():
             if not is_current(fetch.partition, fetch.generation):
@@ -192,7 +192,7 @@ class FetchBuffer:
         )
 
     def drop(self, fetch: CompletedFetch) -> None:
-        """Drop a fetch with unread records; what was fetched behind it is useless, too."""
+        """Drop a fetch with unread records, and all later fetches of its partition."""
         self.remove(fetch)
         self._subscription.refetch(fetch.partition, fetch.generation)
 

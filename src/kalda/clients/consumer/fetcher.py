@@ -131,7 +131,7 @@ class Fetcher:
             self._loop.call_soon(self._send)
 
     async def close(self, timeout_s: float) -> None:
-        """Close the fetch sessions at the brokers and end what runs; takes `timeout_s` at most."""
+        """Close the fetch sessions at the brokers and end the tasks; takes `timeout_s` at most."""
         self._is_closed = True
         self._network.metadata.on_update.remove(self._on_metadata)
         if self._timer is not None:

@@ -48,7 +48,7 @@ class _ListenerTask(CallerTask):
         self._has_returned = False
 
     def run(self) -> None:
-        """Call the listener, and let the loop know how it ended."""
+        """Call the listener, and pass its outcome to the loop."""
         try:
             self.is_started = True
             self._error = IllegalStateError("the listener was interrupted")
@@ -69,7 +69,7 @@ class _ListenerTask(CallerTask):
                 self._loop.call_soon_threadsafe(self._ended.set)
 
     async def wait_done(self) -> None:
-        """Return when the listener has returned; raises what it raised."""
+        """Wait until the listener has returned; raises the listener's exception."""
         while not self._has_returned:
             # An interrupt of the user's thread may keep it from setting the event.
             with contextlib.suppress(TimeoutError):

@@ -60,7 +60,7 @@ class OffsetFetcher:
     async def offsets(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offset at or after each timestamp, or what a special timestamp stands for.
+        """Return the first offset at or after each timestamp; special timestamps mean an end of the log.
 
         None where the log has no such record. Leaders that move meanwhile are asked again.
 
@@ -238,7 +238,7 @@ class OffsetFetcher:
         return error_for(code, what if leader is None else f"{what} at {snapshot.broker_text(leader.id)}")
 
     async def _ask(self, timestamps: Mapping[TopicPartition, int]) -> tuple[Offsets, ClientError | None]:
-        """Ask the leaders once; return what they said, and a failure that a retry may cure."""
+        """Ask the leaders once; return their offsets, and a retriable failure if there was one."""
         snapshot = self._network.metadata.snapshot
         groups = by_leader(snapshot, timestamps)
         result = Offsets(stale=groups.unknown)

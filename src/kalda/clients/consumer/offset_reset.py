@@ -1,4 +1,4 @@
-"""Says where a partition starts: by `auto.offset.reset`, or by a seek to an end of the log or to a time.
+"""Decides where reading starts: by `auto.offset.reset`, or by a seek to an end of the log or to a time.
 
 `auto.offset.reset` has effect without a committed offset, or when the position is gone.
 

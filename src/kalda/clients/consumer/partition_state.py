@@ -108,7 +108,7 @@ class PartitionState:
             self.state = FetchState.AWAIT_VALIDATION
 
     def await_reset(self, reset: OffsetReset, generation: int) -> None:
-        """Give up the position; the next one comes from the leader."""
+        """Drop the position; the next one comes from the leader."""
         self.state = FetchState.AWAIT_RESET
         self.position = None
         self.reset = reset
@@ -162,7 +162,7 @@ class PartitionState:
         return True
 
     def complete_validation(self) -> None:
-        """Go on fetching: the leader holds the log up to the position."""
+        """Resume fetching: the leader holds the log up to the position."""
         assert self.state is FetchState.AWAIT_VALIDATION, f"validated in state {self.state.value}"
         self.state = FetchState.FETCHING
         self.retry_at = 0.0

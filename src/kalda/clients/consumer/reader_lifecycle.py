@@ -1,4 +1,4 @@
-"""What consumers and share consumers have in common: start, state, one poll at a time, iteration.
+"""Provides the base classes of consumers and share consumers: start, state, one poll at a time, iteration.
 
 What is read, and how it ends, is in the classes themselves.
 """
@@ -29,7 +29,7 @@ Record = TypeVar("Record")
 
 
 class AsyncReader(AsyncClient, Generic[Core, Record]):
-    """Base of the asynchronous consumers; `Core` is what a started one has."""
+    """Base of the asynchronous consumers; a started one has a `Core`."""
 
     def _begin(self, name: str, config: ReaderConfig) -> None:
         self._config = config
@@ -92,7 +92,7 @@ class AsyncReader(AsyncClient, Generic[Core, Record]):
         return True
 
     async def _end_polls(self) -> None:
-        """End what waits for records, and the loop over the consumer."""
+        """End waiting polls, and iteration over the consumer."""
         self._is_closed = True
         self._ready.set()
         if self._generator is not None and not self._is_polling:

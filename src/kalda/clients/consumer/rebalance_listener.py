@@ -48,7 +48,7 @@ class RebalanceCallbacks(Protocol):
     """Calls the user's listener where and when the facade allows it."""
 
     async def invoke(self, event: RebalanceEvent, partitions: Collection[TopicPartition]) -> None:
-        """Return when the listener has returned; raises what it raised. Does nothing without one."""
+        """Call the listener, if there is one, and wait for it; raises the listener's exception."""
         ...
 
 

@@ -42,7 +42,7 @@ class RecordIteration:
         return self._iterator
 
     def drop(self) -> None:
-        """Forget what was not handed out: in a fork, the parent goes on with it."""
+        """Drop records not handed out: after a fork, the parent process keeps them."""
         self._chunk = None
         self._records.clear()
 

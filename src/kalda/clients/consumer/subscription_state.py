@@ -289,7 +289,7 @@ class SubscriptionState:
             state.continued_from = state.generation
 
     def request_reset(self, partition: TopicPartition, reset: OffsetReset) -> None:
-        """Give up the position and look another one up, as the user asked.
+        """Drop the position and look another one up, as the user requested.
 
         Raises:
             IllegalStateError: the partition is not assigned.
@@ -300,7 +300,7 @@ class SubscriptionState:
             state.continued_from = state.generation
 
     def reset_out_of_range(self, partition: TopicPartition) -> None:
-        """Give up a position that the log does not have, and look one up as `auto.offset.reset` says."""
+        """Drop a position outside of the log, and look one up by `auto.offset.reset`."""
         with self._lock:
             if (state := self._partitions.get(partition)) is not None:
                 state.await_reset(self.default_reset, self._next_generation())

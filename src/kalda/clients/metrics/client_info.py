@@ -1,4 +1,4 @@
-"""Adds the metrics that say what a client is: its version, when it started, and how many metrics it has.
+"""Adds the metrics that describe a client: its version, its start time, and its number of metrics.
 
 The version is text, and Kalda has no commit id, so that `commit-id` is ``unknown`` as in a Java client built
 outside Git.

@@ -89,7 +89,7 @@ class Sensor:
 
     @property
     def total_count(self) -> int:
-        """How many values there were."""
+        """The number of recorded values."""
         with self._lock:
             self._drain()
             return self._total_count

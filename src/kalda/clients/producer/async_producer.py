@@ -263,7 +263,7 @@ class AsyncProducer(ProducerBase[K, V], AsyncTransactionalProducer, AsyncClient,
         return loop
 
     async def _do(self, step: Step[AsyncWaiter], deadline: float) -> object:
-        """Do what a generator of the core waits for; return what it gets."""
+        """Perform the waits that a generator of the core yields; return the generator's result."""
         if isinstance(step, RunBlocking):
             return await asyncio.to_thread(step.call)
         if isinstance(step, WaitForMetadata):

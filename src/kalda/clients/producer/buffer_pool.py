@@ -26,14 +26,14 @@ class MemoryWaiter:
 
 
 class MemoryHolder(Protocol):
-    """A batch."""
+    """A batch, which holds reserved bytes."""
 
     reserved: int
     """Its bytes of the pool."""
 
 
 class BufferPool:
-    """`total` bytes, of which each batch in the producer has reserved some."""
+    """Accounts for `total` bytes, from which each batch of the producer reserves its memory."""
 
     def __init__(self, total: int) -> None:
         self.total: Final = total
@@ -42,7 +42,7 @@ class BufferPool:
 
     @property
     def available(self) -> int:
-        """Bytes that nobody has reserved."""
+        """The bytes that are not reserved."""
         return self._available
 
     @property
@@ -51,7 +51,7 @@ class BufferPool:
         return len(self._waiters)
 
     def reserve_nowait(self, waiter: MemoryWaiter) -> bool:
-        """Reserve the bytes if they are free and nobody waits; return whether it did."""
+        """Reserve the bytes if they are free and no caller waits; return whether they are reserved."""
         size = waiter.size
         if self._waiters or size > self._available:
             return False
@@ -65,7 +65,7 @@ class BufferPool:
         self._waiters.append(waiter)
 
     def shrink(self, holder: MemoryHolder, size: int) -> None:
-        """Free all but `size` bytes of what a batch has reserved."""
+        """Free all but `size` of the bytes that a batch has reserved."""
         self._available += holder.reserved - size
         holder.reserved = size
         assert self._available <= self.total, f"{self._available} of {self.total} bytes are free"

@@ -285,7 +285,7 @@ class Producer(ProducerBase[K, V], TransactionalProducer, Generic[K, V]):
         return drive(core.send(record, on_delivery, BlockingWaiter), self._do, core.max_block_s)
 
     def _do(self, step: Step[BlockingWaiter], deadline: float) -> object:
-        """Do what a generator of the core waits for; return what it gets."""
+        """Perform the waits that a generator of the core yields; return the generator's result."""
         if isinstance(step, RunBlocking):
             return step.call()
         if isinstance(step, WaitForMetadata):
@@ -343,7 +343,7 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _at_exit() -> None:
-    """Send what producers have that nobody closed; warn of what is left.
+    """Send the records of producers that were not closed; warn about those that could not be sent.
 
     They stay open: `logging.shutdown` runs later and may close that of a handler.
     """

@@ -329,7 +329,7 @@ class ProducerCore:
     def _encode_after(
         self, required: LoadRequiredError, record: ProducerRecord, on_delivery: Delivery | None
     ) -> Steps[W, PendingRecord]:
-        """Encode a record once its serializers have what they lack."""
+        """Encode a record after its serializers have loaded the schemas they lack."""
         while True:
             yield RunBlocking(required.load)
             try:
@@ -475,7 +475,7 @@ class ProducerCore:
             )
 
     def _buffer_exhausted(self, size: int) -> BufferExhaustedError:
-        """Return the error of a caller that waited for memory in vain."""
+        """Return the error of a caller that got no memory in time."""
         pool = self.accumulator.pool
         self.producer_metrics.buffer_exhausted()
         return BufferExhaustedError(

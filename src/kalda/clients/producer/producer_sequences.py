@@ -1,4 +1,4 @@
-"""Decides about sequence numbers: what the next batch carries, which failed batches are sent again and how.
+"""Decides the sequence number of the next batch, and which failed batches are sent again and how.
 
 It serves idempotent and transactional producers (KIP-98, KIP-360, KIP-480's order guarantees) and belongs to
 the `TransactionManager`, which owns the producer's identity. Pure; the event loop owns it.
@@ -153,7 +153,7 @@ class ProducerSequences:
             entry.remove_in_flight(batch)
 
     def close_gap(self, failed: SequencedBatch) -> None:
-        """Renumber what follows a batch that the broker refused for good."""
+        """Renumber the batches after one that the broker refused permanently."""
         entry = self._partitions.get(failed.topic_partition)
         if entry is not None:
             entry.close_gap(failed)

@@ -132,7 +132,7 @@ class ProducerState:
     def handle_failed_batch(
         self, batch: SequencedBatch, error: ClientError, *, adjusts_sequences: bool
     ) -> None:
-        """Record a batch that failed for good; `adjusts_sequences` if the broker did not append it."""
+        """Record a batch that failed permanently; `adjusts_sequences` if the broker did not append it."""
         self.maybe_transition_to_error_state(error)
         self.sequences.remove_in_flight(batch)
         partition = batch.topic_partition

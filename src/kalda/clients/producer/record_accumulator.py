@@ -229,7 +229,7 @@ class RecordAccumulator:
             return False
 
     def cancel_reservation(self, waiter: MemoryWaiter) -> None:
-        """Take back what `reserve` asked for, whether it was granted or not, unless a batch has it."""
+        """Cancel a `reserve`, granted or not, unless a batch already uses its bytes."""
         with self.lock:
             self.pool.cancel(waiter)
 
@@ -284,7 +284,7 @@ class RecordAccumulator:
         now: float,
         snapshot: ClusterMetadata,
     ) -> BatchResult:
-        """Add a whole batch behind what is queued for its partition; takes over the `reserved` bytes.
+        """Add a whole batch after those queued for its partition; takes over the `reserved` bytes.
 
         Raises:
             IllegalStateError: the producer is closed; or as `check_not_inside`.

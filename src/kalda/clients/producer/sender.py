@@ -154,7 +154,7 @@ class Sender:
             self.wakeup()
 
     def look_again(self) -> None:
-        """Look for something to send although nothing says so; on the loop.
+        """Check for batches to send although no event announced any; runs on the loop.
 
         A caller may have been interrupted between the append and the wake-up, or within it.
         """
@@ -170,7 +170,7 @@ class Sender:
             await waiter
 
     async def close(self, error: ClientError) -> None:
-        """Stop sending; what is incomplete fails with `error`."""
+        """Stop sending; incomplete batches fail with `error`."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -289,7 +289,7 @@ class Sender:
                     _count_request(self._metrics, batches, now)
 
     def _expire(self, check: ReadyCheck, now: float) -> None:
-        """Fail what has expired, and ask for metadata where leaders are not known."""
+        """Fail expired batches, and request metadata of partitions without a known leader."""
         for batch in check.expired:
             self._results.expire(batch, now, self._unreachable)
         self._expire_in_flight(now)
@@ -524,7 +524,7 @@ class Sender:
         )
 
     def _next_expiry(self, now: float) -> float:
-        """Fail what has expired while nothing may be drained; return when the next batch expires."""
+        """Fail expired batches while draining is paused; return when the next batch expires."""
         check = self._accumulator.ready(self._client.metadata.snapshot, now)
         for batch in check.expired:
             self._results.expire(batch, now, self._unreachable)

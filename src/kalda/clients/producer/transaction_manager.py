@@ -357,7 +357,7 @@ class TransactionManager(ProducerState):
             self._apply(request, coordinator_outcome(error.code, "its coordinator"))
 
     def handle_failure(self, request: TransactionRequest, error: ClientError) -> None:
-        """A request got no response: the connection failed, or no version of it can say what it says."""
+        """Handle a request without a response: the connection failed, or no version supports its fields."""
         if isinstance(error, UnsupportedApiError):
             self._become_fatal(f"the cluster is too old: {error}", ErrorCode.UNSUPPORTED_VERSION, error)
             self._fail(request)

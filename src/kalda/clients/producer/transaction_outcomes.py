@@ -177,7 +177,7 @@ def _outcome(
 
 
 def _worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """Return the gravest outcome; a partition that failed for good outweighs one that can be retried.
+    """Return the gravest outcome; a permanent failure of a partition outweighs a retriable one.
 
     OPERATION_NOT_ATTEMPTED only says that another partition failed, so it is named last.
     """

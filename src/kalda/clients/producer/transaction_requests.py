@@ -1,4 +1,4 @@
-"""Defines the requests to coordinators: what each says, in which order they are sent, how they are versioned.
+"""Defines the requests to coordinators: their fields, their order and their versions.
 
 A request carries the producer's identity at the time it was queued; the identity changes only when nothing is
 queued for the old one. It knows no error codes (`transaction_outcomes` does) and sends nothing
@@ -129,7 +129,7 @@ class TransactionRequest:
 
     @property
     def version_min(self) -> int:
-        """The lowest version that can say what this request says."""
+        """The lowest version that supports this request's fields."""
         return 0
 
     def message(self) -> Message:

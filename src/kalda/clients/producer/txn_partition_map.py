@@ -157,7 +157,7 @@ class TxnPartitionEntry:
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE
 
     def change_topic(self, topic_id: UUID) -> bool:
-        """Go on in another topic of the same name; return whether its sequences are certain.
+        """Continue in a recreated topic of the same name; return whether its sequences are certain.
 
         The log of a new topic has no sequences yet, so they start at 0. A broker that lags behind may name a
         former topic again, or make the new one a former one. Its log has the sequences that were written to

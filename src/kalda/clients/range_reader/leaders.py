@@ -1,4 +1,4 @@
-"""Says why a partition has no leader to send to, and whether its topic is the one that is meant. Pure."""
+"""Defines the errors of partitions without a known leader and of topics that were recreated. Pure."""
 
 from kalda.clients.errors import BrokerResponseError, UnknownTopicOrPartitionError, error_for
 from kalda.clients.metadata import ClusterMetadata

@@ -210,7 +210,7 @@ class PartitionFetcher:
         return self._core.call(self._core.fetch(self._fetch))
 
     def seek(self, offset: int) -> None:
-        """Go on from another offset; a fetch under way is abandoned."""
+        """Continue from another offset; a fetch in flight is abandoned."""
         self._core.call(self._seek(offset))
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ class PartitionFetch:
         """The replica that the leader named for readers of this rack (KIP-392), until an attempt fails."""
 
     def seek(self, offset: int) -> None:
-        """Go on from another offset; a fetch under way is abandoned."""
+        """Continue from another offset; a fetch in flight is abandoned."""
         self.position = offset
         self.close()
 

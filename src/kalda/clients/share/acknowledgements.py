@@ -1,4 +1,4 @@
-"""Acknowledgements of records: what a worker says of each, as ranges of offsets. Sans-IO."""
+"""Defines the acknowledgements of a worker, and joins them to ranges of offsets. Sans-IO."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ GAP: Final = 0
 
 @public
 class AcknowledgeType(IntEnum):
-    """What becomes of a delivered record; numbers are the wire's."""
+    """The kinds of acknowledgement of a delivered record; the numbers are the protocol's."""
 
     ACCEPT = 1
     """It is done and is not delivered again."""
@@ -30,7 +30,7 @@ class AcknowledgeType(IntEnum):
 
 
 class Decision(NamedTuple):
-    """What is said of a record."""
+    """The acknowledgement of a record, with its delay or its reason."""
 
     kind: int
     delay_ms: int = GROUPS_DELAY
@@ -61,7 +61,7 @@ class SharePartition(NamedTuple):
 
 
 class CommitTicket:
-    """What a caller that waits for acknowledgements gets: the outcome of each partition."""
+    """The result that a caller waits for after acknowledging: the outcome of each partition."""
 
     def __init__(self) -> None:
         self.outcomes: Final[dict[TopicPartition, ClientError | None]] = {}
@@ -104,7 +104,7 @@ class PartitionAcknowledgements:
 
     @property
     def count(self) -> int:
-        """How many offsets they are of."""
+        """The number of offsets that are acknowledged."""
         return sum(each.last - each.first + 1 for each in self.ranges)
 
     @property

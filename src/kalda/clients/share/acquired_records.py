@@ -89,7 +89,7 @@ class AcquiredRecords:
 
     @property
     def ranges(self) -> Sequence[tuple[int, int, int]]:
-        """What is left to hand out: first offset, last offset and delivery count."""
+        """The ranges not handed out yet: first offset, last offset and delivery count."""
         return tuple(self._ranges)
 
     @property
@@ -185,7 +185,7 @@ class AcquiredRecords:
         self._decided[offset] = decision
 
     def release(self) -> None:
-        """Release what was not handed out."""
+        """Release the records that were not handed out."""
         self._settle_below(None, AcknowledgeType.RELEASE)
         self._close_batch()
 
@@ -293,7 +293,7 @@ class AcquiredRecords:
         return deliveries
 
     def _settle_below(self, end: int | None, kind: int, reason: str = "") -> None:
-        """Acknowledge what is left below an offset, or all of it."""
+        """Acknowledge the remaining records below an offset, or all of them."""
         ranges = self._ranges
         while ranges and (end is None or ranges[0][0] < end):
             first, last, deliveries = ranges.popleft()

@@ -31,7 +31,7 @@ class HeldShareConsumer(AsyncShareConsumer[Any, Any]):
     """A consumer in explicit mode that polls while records of earlier polls are under way."""
 
     async def poll_some(self, timeout_s: float, count: int) -> list[ShareRecord[Any, Any]]:
-        """Return up to `count` records, as `poll`, whatever is not acknowledged yet."""
+        """Return up to `count` records, as `poll`, even while earlier ones are not acknowledged."""
         self.send()
         core = self._open_core()
         with self._polling(), core.poll_times:
@@ -43,7 +43,7 @@ class HeldShareConsumer(AsyncShareConsumer[Any, Any]):
         core.polled(core.begin_commit())
 
     def give_back(self) -> None:
-        """Have `close` give back what is not acknowledged as if it had not been delivered."""
+        """Make `close` return unacknowledged records to the group as if they had not been delivered."""
         if self._core is not None:
             self._core.give_back_undecided()
 
@@ -133,7 +133,7 @@ class ShareIntake:
     def settle(
         self, number: int, kind: AcknowledgeType, delay_s: float | None = None, reason: str | None = None
     ) -> None:
-        """Acknowledge a record for good, as `AsyncShareConsumer.acknowledge`; harmless twice."""
+        """Acknowledge a record, as `AsyncShareConsumer.acknowledge`; a second call does nothing."""
         held = self._held.pop(number, None)
         if held is None:
             return

@@ -333,7 +333,7 @@ class ShareCore:
         return bool(self._buffer)
 
     def release_undecided(self) -> None:
-        """Release what was handed out and not acknowledged, so that its delivery counts.
+        """Release records handed out and not acknowledged, so that their deliveries count.
 
         The end of the session releases the rest, whose delivery does not count. What is not locked any more
         would have the broker refuse the acknowledgements of other records.
@@ -347,7 +347,7 @@ class ShareCore:
         self._undecided.clear()
 
     def give_back_undecided(self) -> None:
-        """Leave what was handed out to the end of the session, so that its delivery does not count."""
+        """Keep records handed out until the session ends, so that their deliveries do not count."""
         self._undecided.clear()
 
     @property
@@ -390,7 +390,7 @@ class ShareCore:
         self._on_metadata(self.metadata.snapshot)
 
     async def unsubscribe(self) -> None:
-        """Leave the group; what is held can still be acknowledged."""
+        """Leave the group; acquired records can still be acknowledged."""
         self._pattern, self._topics = None, frozenset()
         self.metadata.set_topics((), self.network.clock.monotonic())
         await self._membership.leave(self.config.default_api_timeout_ms)
@@ -475,7 +475,7 @@ class ShareCore:
             self._buffer.popleft()
 
     def _next_acquired(self) -> AcquiredRecords | None:
-        """Return the first of what was fetched that this member still holds."""
+        """Return the first fetched record that this member still holds."""
         buffer = self._buffer
         now = self._loop.time()
         while buffer:

@@ -51,7 +51,7 @@ Leaders = Mapping[int, Mapping[SharePartition, None]]
 
 
 class _Broker:
-    """What concerns one broker."""
+    """The session and the queued acknowledgements of one broker."""
 
     def __init__(self, broker_id: int, session: ShareSession, pacer: Pacer) -> None:
         self.id: Final = broker_id

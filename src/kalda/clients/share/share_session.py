@@ -24,7 +24,7 @@ _STRICT_FROM: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """What one ShareFetch may acquire."""
+    """The limits of what one ShareFetch acquires."""
 
     max_wait_ms: int
     min_bytes: int

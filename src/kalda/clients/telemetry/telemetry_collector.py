@@ -46,7 +46,7 @@ class Collected:
 
 
 class TelemetryCollector:
-    """The values of a client's metrics, and what was pushed of its totals."""
+    """Collects the values of a client's metrics, and keeps the totals pushed before."""
 
     def __init__(self, metrics: ClientMetrics) -> None:
         self._metrics: Final = metrics
@@ -55,7 +55,7 @@ class TelemetryCollector:
         """With delta temporality, each total's last value and when it was pushed."""
 
     def reset(self) -> None:
-        """Forget what was pushed: the subscription changed its temporality."""
+        """Forget the pushed totals, because the subscription changed its temporality."""
         self._pushed.clear()
 
     def collect(

@@ -34,7 +34,7 @@ _RETRY_AFTER_INTERVAL: Final = frozenset({ErrorCode.TELEMETRY_TOO_LARGE, ErrorCo
 
 
 class TelemetryState(Enum):
-    """What comes next."""
+    """The next step of the telemetry protocol."""
 
     SUBSCRIPTION_NEEDED = auto()
     PUSH_NEEDED = auto()
@@ -45,7 +45,7 @@ class TelemetryState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What the cluster asks of this client."""
+    """The metrics that the cluster requests from this client, and how often."""
 
     client_instance_id: UUID
     subscription_id: int

@@ -1,4 +1,4 @@
-"""Who changed something: a broker, for itself, as controller, or for a client's request.
+"""Identifies the author of a change: a broker acting for itself, as controller, or for a client's request.
 
 The dispatcher keeps the request that a task serves in `REQUESTER`. A write of that task is made for it, and
 so are writes of tasks that it starts. What another task does for the request sets the variable itself.

@@ -1,4 +1,4 @@
-"""Which znodes are metadata whose changes are recorded, what each is about, and what of its data is recorded.
+"""Selects the znodes whose changes are recorded in the history, and the part of their data that is recorded.
 
 Not recorded: notifications, blocks of producer ids, offsets of old consumers, and znodes that only group
 others. A secret is replaced before the data leaves the broker that wrote it.

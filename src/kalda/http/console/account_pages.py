@@ -78,7 +78,7 @@ async def log_out(visit: Visit) -> Response:
 
 
 async def choose_theme(visit: Visit) -> Response:
-    """Keep which colours the visitor wants."""
+    """Store the colour theme that the visitor chose."""
     entered = await visit.form()
     theme = entered.get("theme", "auto")
     response = visit.redirect(local_path(entered.get("back", "")))
@@ -87,7 +87,7 @@ async def choose_theme(visit: Visit) -> Response:
 
 
 async def nothing_here(visit: Visit) -> Response:
-    """Answer for an address without a page."""
+    """Return the error page for an unknown address."""
     raise HttpError(404, "there is no page at this address")
 
 

@@ -27,7 +27,7 @@ Fields = Mapping[str, str]
 
 
 class FormError(Exception):
-    """What was entered is not possible; the message is for the visitor."""
+    """The entered values are not allowed; the message is for the visitor."""
 
     def __init__(self, message: str, field_name: str = "") -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class FactTable:
-    """Rows that a question shows."""
+    """The rows that a confirmation page shows."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -67,13 +67,13 @@ class FactTable:
     def of(
         cls, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()
     ) -> "FactTable":
-        """Return a table of the first rows, and how many there are besides."""
+        """Return a table of the first rows, with the number of those left out."""
         return cls(columns, rows[:_TABLE_ROWS_MAX], frozenset(numeric), max(0, len(rows) - _TABLE_ROWS_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What will be done if the visitor says so."""
+    """A change that is made when the visitor confirms it."""
 
     question: str
     button: str
@@ -133,7 +133,7 @@ class ChangeForm:
         return await self._form_page(visit, visit.parameters, None)
 
     async def post(self, visit: Visit) -> Response:
-        """Show the question, or do what was confirmed."""
+        """Show the confirmation page, or make the confirmed change."""
         entered = await visit.form()
         if not visit.may_change:
             visit.audit(DENIED, request=visit.request.url.path)

@@ -1,4 +1,4 @@
-"""What pages show of topics and brokers, computed from what the cluster says. No I/O."""
+"""Computes the rows and totals that pages show of topics and brokers from brokers' responses. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class BrokerRow:
 
     @property
     def used_percent(self) -> int | None:
-        """How much of its volumes is used, by whatever."""
+        """The percentage of its volumes that is used, by Kalda or by other data."""
         if self.usable is None or not self.total:
             return None
         return round(100 * (self.total - self.usable) / self.total)
@@ -123,7 +123,7 @@ def cluster_view(
     dirs: LogDirs,
     versions: Mapping[int, BrokerApiVersions],
 ) -> ClusterView:
-    """Return the view of a cluster from what its brokers say; a broker that does not respond says nothing."""
+    """Return the view of a cluster from its brokers' responses; a broker without one has empty values."""
     health = partition_health(topics)
     controller_id = None if cluster.controller is None else cluster.controller.id
     brokers = []

@@ -1,4 +1,4 @@
-"""What pages show of settings: value, origin, and nothing of a secret. No I/O."""
+"""Computes the rows that pages show of settings: value, source, and secrets masked. No I/O."""
 
 import re
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ class SettingRow:
 
 
 def is_secret(entry: ConfigEntry) -> bool:
-    """Return whether a value must not be shown: the broker says so, or name or value look like a secret."""
+    """Return whether a value must not be shown: the broker marks it, or its name or value looks secret."""
     if entry.is_sensitive or _SECRET.search(entry.name):
         return True
     return entry.value is not None and _SECRET_VALUE.search(entry.value) is not None

@@ -1,4 +1,4 @@
-"""What pages show of groups, and to which offsets a group is reset. No I/O."""
+"""Computes the rows that pages show of a group's lag, and the offsets to which a group is reset. No I/O."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What is known of the cluster's changes."""
+    """The recorded changes of the cluster that a page shows."""
 
     entries: Sequence[HistoryEntry] = ()
     is_cut: bool = False

@@ -8,7 +8,7 @@ from kalda.http.console.table_views import SortKey, TablePage, TableView, table_
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What stands in one place of a table."""
+    """One cell of a table."""
 
     text: str
     link: str = ""
@@ -22,7 +22,7 @@ class Cell:
 
     @property
     def sort_key(self) -> int | float | str | None:
-        """What the order goes by."""
+        """The key by which the column is sorted."""
         return self.text.lower() if self.value is None else self.value
 
 
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row, with what can be done with it."""
+    """A row with its actions."""
 
     cells: Sequence[Cell]
     actions: Sequence[tuple[str, str]] = ()

@@ -160,7 +160,7 @@ def _add_sizes(
 
 
 async def clients(visit: Visit, reading: Reading) -> Response:
-    """List the clients that groups and transactions show."""
+    """List the clients that appear in groups and transactions."""
     admin = await visit.admin()
     listed = [each.group_id for each in await reading.groups(visit.caller)]
     members = await _members(admin, listed[:_GROUPS_MAX])

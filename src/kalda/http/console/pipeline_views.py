@@ -1,4 +1,4 @@
-"""What pages show of Spark queries and pipelines, from groups, dead-letter topics and the ledger. No I/O.
+"""Computes what pages show of Spark queries and pipelines from groups, dead letters and the ledger. No I/O.
 
 A pipeline commits its progress to the group ``kalda-pipeline-NAME``, a query of the data source to its own
 group with metadata that names the source. The ledger has what became of each batch. Nothing here comes from

@@ -1,4 +1,4 @@
-"""Reads what pages show of the cluster, as the visitor and by way of the snapshots."""
+"""Reads what pages show of the cluster, with the visitor's permissions and through the cached snapshots."""
 
 import asyncio
 from collections import OrderedDict
@@ -151,7 +151,7 @@ async def partitions_of(admin: "AsyncAdmin", topic: str) -> list[TopicPartition]
 
 
 async def allowed(call: Awaitable[T], default: T) -> T:
-    """Return what a call returns; `default` where the visitor may not ask, or the broker does not know it."""
+    """Return a call's result, or `default` if the cluster refuses it or cannot be reached."""
     try:
         return await call
     except ClientError:

@@ -276,7 +276,7 @@ def _event_of(row: RecordRow) -> dict[str, str | None]:
 
 
 async def _ready(visit: Visit, records: Sequence[Record]) -> Decode | None:
-    """Return what decodes records by their schemas; None where the process serves no registry."""
+    """Return the decoder of records with schemas; None where the process serves no registry."""
     decoders = visit.services.decoders
     if decoders is None:
         return None

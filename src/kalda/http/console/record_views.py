@@ -1,4 +1,4 @@
-"""Which records a page shows, and how. No I/O."""
+"""Decides which records a page of a topic shows, and formats them. No I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ Decode = Callable[[bytes], str | None]
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """What a visitor wants to see of a topic's records; the address holds all of it."""
+    """A request for a page of a topic's records; the page's address encodes all of it."""
 
     path: str
     partition: int | None = None
@@ -54,7 +54,7 @@ class RecordQuery:
 
     @classmethod
     def of(cls, path: str, parameters: Mapping[str, str]) -> "RecordQuery":
-        """Read an address; what is not possible is as if it were not given."""
+        """Read an address; invalid parameters are ignored."""
         start = parameters.get("start", "newest")
         limit = _number(parameters.get("limit", ""), LIMITS[-1])
 
@@ -80,7 +80,7 @@ class RecordQuery:
 
     @property
     def is_search(self) -> bool:
-        """Whether records have to be looked through."""
+        """Whether the page needs a search through records."""
         return bool(self.key or self.value or self.header or self.field or self.where or self.until)
 
     @property
@@ -90,7 +90,7 @@ class RecordQuery:
 
     @property
     def link(self) -> str:
-        """The address that shows the same again."""
+        """The address of this page."""
         pairs: list[tuple[str, str]] = []
         if self.partition is not None:
             pairs.append(("partition", str(self.partition)))
@@ -141,7 +141,7 @@ class RecordRow:
 
 
 def record_row(record: Record, detail_bytes: int = _DETAIL_BYTES, decode: Decode | None = None) -> RecordRow:
-    """Return how a record is shown, with so much of its value.
+    """Return the row of a record, with its value cut to a bound.
 
     `decode` returns a payload as JSON by its schema, or None.
     """
@@ -198,7 +198,7 @@ Ranges = Mapping[int, tuple[int, int]]
 def wanted_ranges(
     query: RecordQuery, logs: Ranges, found: Mapping[int, int | None]
 ) -> dict[int, tuple[int, int]]:
-    """Return what to read of each partition for one page.
+    """Return the offsets of each partition to read for one page.
 
     Args:
         query: What is wanted.

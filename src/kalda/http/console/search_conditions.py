@@ -21,7 +21,7 @@ limit of memory does not hold there."""
 
 
 class ConditionError(Exception):
-    """What was entered is no condition; the message is for the visitor."""
+    """The entered text is not a valid condition; the message is for the visitor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def condition_of(query: RecordQuery) -> Condition:
 
 
 def _check(where: str) -> None:
-    """Refuse a condition whose time and memory nothing would bound.
+    """Refuse a condition that could take unbounded time or memory.
 
     Raises:
         ConditionError: it calls such a function, or has a kind of literal that could hide the call.

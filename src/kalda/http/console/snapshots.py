@@ -1,4 +1,4 @@
-"""Keeps what is known of the cluster for some seconds, separately for each caller.
+"""Caches what was read of the cluster for some seconds, separately for each caller.
 
 Pages of one visitor need the same things again and again, and the topics of a large cluster take a while to
 read. A value that is fresh is returned as it is. One that is a little old is read again, which a page waits
@@ -42,14 +42,14 @@ class _Entry:
 
 
 class Snapshots:
-    """The things that are known, by caller and name."""
+    """Cached values by caller and name."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock: Final = clock
         self._entries: Final[OrderedDict[tuple[str, str], _Entry]] = OrderedDict()
 
     async def get(self, caller: Caller, name: str, read: Callable[[], Awaitable[T]]) -> T:
-        """Return a thing as it was at most `STALE_SECONDS` ago.
+        """Return a value that is at most `STALE_SECONDS` old, reading it if necessary.
 
         Args:
             caller: Whose view it is; the brokers have accepted the login.
@@ -81,14 +81,14 @@ class Snapshots:
         return value
 
     def known(self, caller: Caller, name: str) -> Any | None:
-        """Return a thing if it is known and not too old, without a read; the login was checked before."""
+        """Return a cached value that is not too old, without a read; the login was checked before."""
         entry = self._entries.get((caller.principal, name))
         if entry is None or self._clock() - entry.read_at >= STALE_SECONDS:
             return None
         return entry.value
 
     def forget(self, caller: Caller) -> None:
-        """Have all things of a caller read again: the caller changed something."""
+        """Drop the cached values of a caller who has changed something."""
         for key, entry in self._entries.items():
             if key[0] == caller.principal:
                 entry.read_at = float("-inf")
@@ -104,7 +104,7 @@ class Snapshots:
 
 
 def _consume(task: "asyncio.Task[Any]") -> None:
-    """Log what a background read met; a visitor who waits gets the exception as well."""
+    """Log the exception of a background read; a visitor who waits for it gets the exception as well."""
     if task.cancelled():
         return
     error = task.exception()

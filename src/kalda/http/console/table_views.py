@@ -1,4 +1,4 @@
-"""How a table is asked for: search, order and page, each of which is in the page's address. No I/O."""
+"""Reads the search, order and page of a table from a page's address, and selects the rows to show. No I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ SortKey = Callable[[T], object]
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What a visitor wants to see of a table."""
+    """The search, order and page of a table that a visitor asked for."""
 
     path: str
     search: str = ""
@@ -37,7 +37,7 @@ class TableView:
         kept: Iterable[str] = (),
         sort: str = "name",
     ) -> "TableView":
-        """Read the parameters ``q``, ``sort`` and ``page``; what is not possible is as if it were not given.
+        """Read the parameters ``q``, ``sort`` and ``page``; invalid values are ignored.
 
         Args:
             path: The page's path.
@@ -62,7 +62,7 @@ class TableView:
 
     @property
     def link(self) -> str:
-        """The address that shows the same again."""
+        """The address of this view."""
         pairs = [*self.kept]
         if self.search:
             pairs.append(("q", self.search))

@@ -1,4 +1,4 @@
-"""Knows who looks at a page, what that visitor may do, and renders pages for the visitor."""
+"""Identifies the visitor of a page and what the visitor may do, and renders pages for the visitor."""
 
 import hashlib
 import secrets
@@ -65,7 +65,7 @@ SECURITY_HEADERS: Final = {  # besides those of every response of the server
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What was just done, for the next page."""
+    """A message about a finished change, which the next page shows."""
 
     text: str
     command: str = ""
@@ -73,7 +73,7 @@ class Notice:
 
 
 class Pages:
-    """What renders pages, one for the process."""
+    """Renders pages; a process has one."""
 
     def __init__(self, services: Services, seal: Seal) -> None:
         self.services: Final = services
@@ -114,7 +114,7 @@ class Pages:
         return self._templates.get_template(template).render(values)
 
     def visit(self, request: Request) -> "Visit":
-        """Return the visit that a request is.
+        """Return the visit for a request.
 
         Raises:
             HttpError: the cluster has logins, and the visitor has none (401).
@@ -151,7 +151,7 @@ class Visit:
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The caller who requested the page."""
         if self._caller is None:
             raise HttpError(401, "this page needs a login")
         return self._caller
@@ -167,7 +167,7 @@ class Visit:
 
     @property
     def user(self) -> str | None:
-        """The name of who is logged in; None for others."""
+        """The name of the visitor who is logged in; None without a login."""
         caller = self._caller
         return None if caller is None or caller.is_anonymous else caller.principal.removeprefix("User:")
 
@@ -186,7 +186,7 @@ class Visit:
 
     @property
     def why_read_only(self) -> str:
-        """What a visitor has to do who may change nothing."""
+        """Why the visitor may change nothing, and what to do about it."""
         if self.has_logins:
             return "You can look only: log in to change something."
         return (
@@ -257,7 +257,7 @@ class Visit:
 
     @property
     def notice(self) -> Notice | None:
-        """What the visitor just did."""
+        """The notice about the visitor's last change."""
         return self._notice
 
     def hidden_fields(self) -> Markup:

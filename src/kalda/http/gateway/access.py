@@ -18,7 +18,7 @@ KEPT_MAX: Final = 10_000
 
 
 class TopicAccess:
-    """The topics that callers asked for a moment ago, with what they may do."""
+    """Caches the topics that callers used recently, with the callers' permissions."""
 
     def __init__(self) -> None:
         self._known: Final[OrderedDict[tuple[str, str], tuple[float, TopicDescription]]] = OrderedDict()
@@ -43,7 +43,7 @@ class TopicAccess:
         return description
 
     def forget(self, topic: str) -> None:
-        """Ask the cluster again when a topic is asked for, whose state has changed."""
+        """Drop a topic whose state has changed, so that the next check asks the cluster."""
         for key in [each for each in self._known if each[1] == topic]:
             del self._known[key]
 

@@ -24,7 +24,7 @@ from kalda.http.services import Services
 
 
 class Gateway:
-    """What the gateway's routes share."""
+    """The objects that the gateway's routes share."""
 
     def __init__(self, services: Services) -> None:
         access = TopicAccess()
@@ -55,7 +55,7 @@ class Gateway:
         services.lifetime.on_close(self.close)
 
     async def close(self) -> None:
-        """End the streams and what runs for requests."""
+        """End the streams and the tasks of requests."""
         await asyncio.gather(
             self._feeds.close(), self._ledger.close(), self.consumers.close(), self._webhooks.close()
         )

@@ -41,7 +41,7 @@ _NONE: Final[Operations] = frozenset()
 
 
 class Operation(Enum):
-    """What a request does, as the rules for access see it."""
+    """The operation of a request, which decides the permission it needs."""
 
     NONE = "nothing that is protected"
     READ = "read"
@@ -78,7 +78,7 @@ def topic_of(subject: str) -> str:
 
 @dataclass(slots=True)
 class _Rights:
-    """What the brokers said of a caller, until `until`."""
+    """The permissions of a caller according to the brokers, valid until `until`."""
 
     until: float
     cluster: Operations

@@ -50,7 +50,7 @@ class Registration:
 
 @dataclass(slots=True)
 class Decision:
-    """Records to write, in order, and what the caller gets then."""
+    """The records to write, in order, and the result for the caller."""
 
     changes: list[Change] = field(default_factory=list)
     version: Version | None = None

@@ -1,4 +1,4 @@
-"""What a version holds: the text of a schema with references, metadata and rules, in Confluent's JSON.
+"""Defines the content of a schema version: its text, references, metadata and rules, in Confluent's JSON.
 
 Metadata and rule sets are kept as JSON objects, in the form that Confluent's registry writes: known fields in
 a fixed order, maps and sets sorted. The digest over all of it is the schema's GUID.

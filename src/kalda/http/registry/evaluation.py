@@ -1,4 +1,4 @@
-"""What takes long about a schema: parsing, comparing, checking. Pure, and run in a thread.
+"""Parses, compares and checks schemas, which may take long; runs in a thread. Pure.
 
 The event loop collects what a job needs from the state, since only it may read the state while records
 arrive.
@@ -66,7 +66,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of a job."""
+    """The result of a job."""
 
     content: Content
     """The schema as it is stored: with its canonical text."""

@@ -45,7 +45,7 @@ class Forwarder:
     async def send(
         self, writer: Identity, method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> Answer:
-        """Send a request and return its response, whatever its status is.
+        """Send a request and return its response with any status.
 
         Raises:
             HttpError: the writer cannot be reached, or does not answer in time (50003).

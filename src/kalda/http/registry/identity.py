@@ -27,7 +27,7 @@ class IdentityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where a process of the registry is reached."""
+    """The address of a process of the registry."""
 
     host: str
     port: int
@@ -82,14 +82,14 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who writes; None where no member may."""
+    """The identity of the writer; None where no member is eligible."""
 
     error: int = NO_ERROR
     member_id: str | None = None
     writer: Identity | None = None
 
     def encode(self) -> bytes:
-        """Return what each member gets."""
+        """Encode the assignment that each member gets."""
         fields: dict[str, object] = {"error": self.error}
         if self.member_id is not None and self.writer is not None:
             fields |= {"master": self.member_id, "master_identity": self.writer.fields()}
@@ -97,7 +97,7 @@ class Assignment:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read what a member got.
+        """Decode the assignment that a member got.
 
         Raises:
             IdentityError: it is no assignment.

@@ -27,7 +27,7 @@ class RecordError(ValueError):
 
 
 class KeyType(StrEnum):
-    """What a record is about."""
+    """The type of a record's key."""
 
     SCHEMA = "SCHEMA"
     CONFIG = "CONFIG"

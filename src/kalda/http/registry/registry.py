@@ -103,7 +103,7 @@ class Registry:
 
     @property
     def state(self) -> State:
-        """What the topic says."""
+        """The state of the registry, as the records of its topic define it."""
         return self._log.state
 
     @property
@@ -331,7 +331,7 @@ class Registry:
             raise
 
     async def _clean_up(self) -> None:
-        """Take refused records out of the topic: write what holds in their place, or a tombstone."""
+        """Replace refused records in the topic by the valid value, or by a tombstone."""
         changes = []
         for key in self.state.refused:
             assert key.subject is not None, "versions have a subject"

@@ -1,4 +1,4 @@
-"""Which configuration and mode hold for a subject: its own, its context's, the global one, the default."""
+"""Resolves the configuration and mode of a subject: its own, its context's, the global ones, defaults."""
 
 from typing import Final
 

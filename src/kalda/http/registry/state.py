@@ -34,7 +34,7 @@ without a value and reads none."""
 
 
 class Mode(StrEnum):
-    """What may be done with subjects."""
+    """The mode of a registry, context or subject, which restricts changes."""
 
     READWRITE = "READWRITE"
     READONLY = "READONLY"

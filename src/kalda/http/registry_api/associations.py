@@ -33,7 +33,7 @@ async def list_of_name(call: Call) -> object:
 
 
 async def refuse(_call: Call) -> object:
-    """Answer for a change of associations."""
+    """Refuse a change of associations."""
     raise HttpError(
         501,
         "associations of topics with subjects cannot be changed here: serializers use the subject that the "

@@ -44,14 +44,14 @@ async def get_server_version(_call: Call) -> object:
 
 
 async def refuse_exporters(_call: Call) -> object:
-    """Answer for schema linking, which this registry does not have."""
+    """Refuse requests for schema linking, which this registry does not have."""
     raise HttpError(
         501, "exporters are not supported: copy schemas with `kalda schemas export` and `import`", 50101
     )
 
 
 async def refuse_tags(_call: Call) -> object:
-    """Answer for a change of the tags inside a schema."""
+    """Refuse a change of the tags inside a schema."""
     raise HttpError(
         501, "tags inside a schema cannot be changed here: register the schema with tags in `metadata`", 50101
     )

@@ -109,7 +109,7 @@ def check_directories(cluster: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def check_reassignments(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find moves that do not go on, and throttles that outlived the moves they were for."""
+    """Find reassignments that make no progress, and throttles left behind by finished ones."""
     absent = [
         f"{partition} (to broker {some(gone)})"
         for partition, move in sorted(cluster.reassignments.items())

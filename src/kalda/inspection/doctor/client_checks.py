@@ -13,7 +13,7 @@ _EMPTY: Final = "Empty"
 
 
 def check_groups(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find groups that lost records, that leave partitions alone, and that nobody reads for any more."""
+    """Find groups that lost records, leave partitions unread, have no members, or read deleted topics."""
     lost, alone, dead, gone = [], [], [], []
     for group in sorted(cluster.groups, key=lambda each: each.group_id):
         lag = 0

@@ -1,4 +1,4 @@
-"""Runs all checks on what was gathered and ranks the findings. Pure functions."""
+"""Runs all checks of `kalda doctor` on the gathered facts, and ranks the findings. Pure functions."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -59,5 +59,5 @@ CLUSTER_CHECKS: Final[Sequence[ClusterCheck]] = (
 
 
 def examine_cluster(cluster: ClusterSnapshot) -> list[Finding]:
-    """Return what is wrong with a cluster, the worst first."""
+    """Return the problems of a cluster, the worst first."""
     return ranked(each for check in CLUSTER_CHECKS for each in check(cluster))

@@ -104,7 +104,7 @@ def check_default_factor(cluster: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def check_unclean_election(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find where a replica that lacks records may become the leader."""
+    """Find topics and brokers that allow unclean leader election."""
     name = "unclean.leader.election.enable"
     brokers = [each for each, value in cluster.settings_with_value(name) if value == "true"]
     topics = [each for each in cluster.topics if cluster.topic_setting(each, name) == "true"]

@@ -27,7 +27,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong."""
+    """One problem, as the output shows it."""
 
     check: str
     """The name of the check, which programs may rely on: ``partitions.offline``."""
@@ -48,7 +48,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def some(names: Iterable[object]) -> str:
-    """Return the first names, and how many there are besides.
+    """Return the first names, and the number of those left out.
 
     >>> some(range(7))
     '0, 1, 2, 3, 4 and 2 more'

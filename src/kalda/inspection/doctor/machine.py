@@ -35,7 +35,7 @@ _OTHERS_WRITE: Final = 0o002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryFacts:
-    """A log directory and the volume that it is on; None for what the system does not say."""
+    """A log directory and its volume; a fact that the system does not report is None."""
 
     path: str
     problem: str | None = None
@@ -69,7 +69,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """The machine on which the command runs; None for what the system does not say."""
+    """The machine on which the command runs; a fact that the system does not report is None."""
 
     directories: Sequence[DirectoryFacts] = ()
     secret_files: Sequence[FileFacts] = ()
@@ -138,7 +138,7 @@ def check_room(machine: MachineFacts) -> Iterator[Finding]:
 
 
 def check_filesystems(machine: MachineFacts) -> Iterator[Finding]:
-    """Find directories on volumes that forget, that are remote, or that write at each read."""
+    """Find directories in memory, on remote volumes, in container layers, or on volumes with atime."""
     volatile = [each for each in _usable(machine) if each.filesystem in _VOLATILE]
     remote = [each for each in _usable(machine) if _is_remote(each.filesystem)]
     layered = [each for each in _usable(machine) if each.filesystem in ("overlay", "aufs")]
@@ -354,7 +354,7 @@ MACHINE_CHECKS: Final[Sequence[Callable[[MachineFacts], Iterator[Finding]]]] = (
 
 
 def examine_machine(machine: MachineFacts) -> list[Finding]:
-    """Return what is wrong with a machine, the worst first."""
+    """Return the problems of a machine, the worst first."""
     return ranked(each for check in MACHINE_CHECKS for each in check(machine))
 
 

@@ -17,7 +17,7 @@ _AUTHORIZER: Final = "authorizer.class.name"
 
 
 def check_open_listeners(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find listeners that other machines reach while no authorizer asks what a client may do."""
+    """Find listeners that other machines can reach on brokers without an authorizer."""
     anybody: list[str] = []
     everything: list[str] = []
     for broker_id in sorted(cluster.broker_settings):
@@ -48,7 +48,7 @@ def check_open_listeners(cluster: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def check_open_acls(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find authorizers that allow what no ACL is about."""
+    """Find authorizers that allow access to resources without ACLs."""
     name = "allow.everyone.if.no.acl.found"
     found = [
         each
@@ -87,7 +87,7 @@ def check_passwords_in_clear(cluster: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def check_names_of_brokers(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find brokers that connect by TLS without comparing names."""
+    """Find brokers that connect by TLS without verifying host names."""
     name = "ssl.endpoint.identification.algorithm"
     found = [
         broker_id

@@ -234,7 +234,7 @@ def check_offsets_retention(cluster: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def check_same_settings(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find settings that differ between brokers although a client could meet either."""
+    """Find differences in settings that should be the same on all brokers."""
     differing = []
     for name in _SAME_EVERYWHERE:
         values: dict[str | None, list[int]] = {}
@@ -256,7 +256,7 @@ def check_same_settings(cluster: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def check_for_tests(cluster: ClusterSnapshot) -> Iterator[Finding]:
-    """Find settings that brokers of tests have."""
+    """Find settings that are meant for test brokers."""
     on = [
         f"{name} on brokers {some(ids)}"
         for name in ("kalda.faults.api.enable", "kalda.namespaces.api.enable")

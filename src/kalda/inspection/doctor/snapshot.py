@@ -1,4 +1,4 @@
-"""What `kalda doctor` knows of a cluster when it judges: values that a reader gathered. No I/O."""
+"""Defines the facts about a cluster that `kalda doctor` judges; a reader gathers them. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

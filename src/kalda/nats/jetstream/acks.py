@@ -19,7 +19,7 @@ NEXT: Final = "next"
 
 
 class Acknowledgement(NamedTuple):
-    """What a client says of a message."""
+    """The kinds of acknowledgement of a message."""
 
     kind: str
     sequence: int
@@ -32,7 +32,7 @@ class Acknowledgement(NamedTuple):
 def ack_subject(
     stream: str, consumer: str, deliveries: int, sequence: int, number: int, time_ms: int, unread: int
 ) -> bytes:
-    """Return the subject for the acknowledgement of a message, which says what the message is."""
+    """Return the subject to which a client acknowledges a message; it identifies the message."""
     text = f"{stream}.{consumer}.{deliveries}.{sequence}.{number}.{time_ms * 1_000_000}.{unread}"
     return PREFIX + text.encode()
 

@@ -57,7 +57,7 @@ _NEEDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What a consumer is to deliver, with nats-server's names; times are in nanoseconds."""
+    """The configuration of a consumer, with nats-server's names; times are in nanoseconds."""
 
     durable_name: str = ""
     name: str = ""

@@ -1,4 +1,4 @@
-"""What one consumer has delivered and what is acknowledged: the core of a consumer, without I/O and clock.
+"""Keeps which messages one consumer has delivered and which of them are acknowledged. No I/O, no clock.
 
 Messages that wait for an acknowledgement are pending. One is delivered again after the wait, or after a
 negative acknowledgement, up to a limit. What has to survive the broker is taken by `take_change` in the form
@@ -49,7 +49,7 @@ class StoredRange(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What changed since the last change: all before `start` is done, and so is what no range has."""
+    """Changes since the last `take_change`: messages before `start` and outside of all ranges are done."""
 
     start: int
     ranges: tuple[StoredRange, ...]
@@ -120,7 +120,7 @@ class ConsumerState:
 
     @property
     def again_count(self) -> int:
-        """How many messages are to be delivered again now."""
+        """The number of messages that are due for another delivery."""
         return self._again_count
 
     @property
@@ -135,7 +135,7 @@ class ConsumerState:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing is delivered until changes are stored."""
+        """Whether deliveries wait until changes are stored."""
         return len(self._changed) >= CHANGED_MAX
 
     def is_pending(self, sequence: int) -> bool:
@@ -155,7 +155,7 @@ class ConsumerState:
     # Delivering.
 
     def find(self, index: StreamIndex, bound: int, now: float) -> tuple[Delivery | None, bool]:
-        """Return what is to be delivered now, and whether to ask again: the search is not at its end.
+        """Return the delivery that is due now, and whether another call is needed to continue the search.
 
         `bound` is the sequence from which on messages are not committed.
         """
@@ -262,7 +262,7 @@ class ConsumerState:
             heapify(self._deadlines)
 
     def expire(self, now: float) -> bool:
-        """Let some messages be delivered again whose wait has ended; return whether there may be more."""
+        """Make some messages whose wait has ended available again; return whether more may be due."""
         for _ in range(SETTLED_AT_ONCE):
             due = self.next_due()
             if due is None or due > now:
@@ -308,7 +308,7 @@ class ConsumerState:
                 self.floor, self.floor_delivery = first - 1, self._pending[first].delivered_as - 1
 
     def release(self, sequence: int, delay: float, now: float) -> None:
-        """Let a message be delivered again, now or after a delay."""
+        """Make a message available for another delivery, now or after a delay."""
         pending = self._pending.get(sequence)
         if pending is None or pending.is_queued:
             return
@@ -374,7 +374,7 @@ class ConsumerState:
         return self._is_changed
 
     def take_change(self) -> Change:
-        """Return what changed since the last call."""
+        """Return the changes since the last call."""
         start = next(iter(self._pending), self.next)
         if self._first:
             start = min(start, self._first[-1])
@@ -407,13 +407,13 @@ class ConsumerState:
         self._is_changed = False
 
     def give_back(self, change: Change) -> None:
-        """Let a change that could not be stored be part of the next one."""
+        """Add a change that could not be stored to the next one."""
         for each in change.ranges:
             self._changed.update(range(each.first, each.last + 1))
         self._is_changed = True
 
     def restore(self, start: int, ranges: Iterable[StoredRange], now: float) -> None:
-        """Take what was stored; what was pending is delivered again at once."""
+        """Restore stored state; messages that were pending are delivered again at once."""
         assert not self._pending, "a consumer that has delivered takes no stored state"
         self.next = start
         del self._first[:]

@@ -1,4 +1,4 @@
-"""Bounds what a push consumer sends before its client says that it has read it."""
+"""Bounds the messages that a push consumer sends before its client confirms that it has read them."""
 
 from typing import Final
 

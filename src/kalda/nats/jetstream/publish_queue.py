@@ -74,7 +74,7 @@ class PublishQueue:
         return taken
 
     def wait_replicated(self, sequence: int, reply: bytes) -> None:
-        """Keep the subject of an answer until the message of a sequence is replicated."""
+        """Hold the answer to a publisher back until the message with its sequence is replicated."""
         size = _MESSAGE_OVERHEAD + len(reply)
         self._added.append(_Added(sequence, reply, size))
         self._take(size)
@@ -87,7 +87,7 @@ class PublishQueue:
             yield sequence, reply
 
     def clear(self) -> list[bytes]:
-        """Give everything up; return the subjects of the answers."""
+        """Drop all messages and waiting publishers; return the subjects of their answers."""
         replies = [each.reply for each in self._waiting] + [each.reply for each in self._added]
         self._waiting.clear()
         self._added.clear()

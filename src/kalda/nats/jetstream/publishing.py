@@ -1,4 +1,4 @@
-"""Decides whether a message may be added to a stream: what it expects, and whether it was there before."""
+"""Decides whether a message may be added to a stream: its expected sequence, and duplicates."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -130,7 +130,7 @@ def check_message(
     headers: bytes,
     payload: bytes,
 ) -> Accepted | Duplicate:
-    """Return what is to be done with a message, which gets the index's next sequence.
+    """Check a message that would get the index's next sequence: `Accepted` or `Duplicate`.
 
     Raises:
         JetStreamError: the stream does not take it.
@@ -160,7 +160,7 @@ def check_message(
 
 
 def _check_served(headers: Sequence[Header]) -> None:
-    """Refuse what later releases of nats-server do with a message, as they do where it is switched off."""
+    """Refuse features of later nats-server releases with the error that they return where it is disabled."""
     for name, _ in headers:
         refusal = _NOT_SERVED.get(name)
         if refusal is not None:

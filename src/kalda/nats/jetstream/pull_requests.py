@@ -71,7 +71,7 @@ class PullRequest:
         return _REQUEST_BYTES + len(self.reply)
 
     def pending(self) -> tuple[tuple[str, object], tuple[str, object]]:
-        """Return the headers that say what is left of the request."""
+        """Return headers with the number of messages and bytes that the request may still get."""
         return ("Nats-Pending-Messages", self.batch), ("Nats-Pending-Bytes", self.bytes_max)
 
     def timeout(self) -> bytes:
@@ -170,7 +170,7 @@ class PullRequests:
         return len(self._waiting) >= min(config.max_waiting, MAX_WAITING_MAX)
 
     def add(self, request: PullRequest, config: ConsumerConfig) -> None:
-        """Let a request wait.
+        """Queue a request.
 
         Raises:
             PullRefusedError: too many wait.
@@ -193,7 +193,7 @@ class PullRequests:
         return next(iter(self._waiting), None)
 
     def postpone(self, request: PullRequest) -> None:
-        """Let a request be the last one that waits."""
+        """Move a request to the end of the queue."""
         self._waiting.move_to_end(request)
 
     def remove(self, request: PullRequest) -> None:
@@ -205,7 +205,7 @@ class PullRequests:
             times.shrink(self._waiting)
 
     def waits(self, request: PullRequest) -> bool:
-        """Return whether a request waits still."""
+        """Return whether a request is still queued."""
         return request in self._waiting
 
     def all(self) -> list[PullRequest]:
@@ -268,7 +268,7 @@ class PullRequests:
 
 
 class _Times:
-    """Requests by a time; those that wait no more are left out when they are met."""
+    """Requests ordered by a time; requests that have ended are dropped when they come first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, PullRequest]] = []

@@ -30,11 +30,11 @@ class SharedLimit:
         return (own + more) * self._parts <= self._total - self.used
 
     def take(self, amount: int) -> None:
-        """Count what a user has got, with or without room: what is restored has to be."""
+        """Count an amount taken by a user, even above the limit, because restored state must fit."""
         self.used += amount
 
     def give_back(self, amount: int) -> None:
-        """Count what a user has no more."""
+        """Count an amount that a user has released."""
         self.used -= amount
         assert self.used >= 0, f"{-self.used} more given back than taken"
 
@@ -48,7 +48,7 @@ class ClientShares:
         self._own: Final[dict[Hashable, int]] = {}
 
     def take(self, client: Hashable, amount: int) -> bool:
-        """Count what a client gets; return False if there is no room for it."""
+        """Count an amount taken by a client; return False if the limit has no room for it."""
         own = self._own.get(client, 0)
         if not self.limit.has_room(own, amount):
             return False
@@ -57,7 +57,7 @@ class ClientShares:
         return True
 
     def give_back(self, client: Hashable, amount: int) -> None:
-        """Count what a client has no more."""
+        """Count an amount that a client has released."""
         own = self._own[client] - amount
         if own:
             self._own[client] = own
@@ -92,7 +92,7 @@ def _answers() -> SharedLimit:
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """What one broker has at most."""
+    """The limits that all streams, consumers and clients of one broker share."""
 
     consumers: SharedLimit = field(default_factory=_consumers)
     """Consumers of all streams, some 5 KiB each, by their weight; the users are streams."""

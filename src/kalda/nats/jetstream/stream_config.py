@@ -54,7 +54,7 @@ def _asks(part: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
-    """What a stream is to keep, with nats-server's names; times are in nanoseconds, -1 is no limit."""
+    """The configuration of a stream, with nats-server's names; times are in nanoseconds, -1 is no limit."""
 
     name: str
     description: str = ""

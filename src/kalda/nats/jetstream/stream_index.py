@@ -1,4 +1,4 @@
-"""What a stream has: for each sequence the subject, size and time, and for each subject its last sequence.
+"""Indexes a stream: subject, size and time of each sequence, and the last sequence of each subject.
 
 It takes 16 bytes for each sequence from the first message on, and some 250 bytes for each subject with its
 name. Messages are removed in any order; what is before the first one that is left is forgotten.
@@ -123,7 +123,7 @@ class StreamIndex:
         return self._numbers[sequence - self._base]
 
     def has(self, sequence: int) -> bool:
-        """Return whether there is a message."""
+        """Return whether the stream has a message with a sequence."""
         return self.number_at(sequence) >= 0
 
     def size_at(self, sequence: int) -> int:
@@ -137,7 +137,7 @@ class StreamIndex:
     # Changes.
 
     def skip_to(self, sequence: int) -> None:
-        """Leave out sequences before `sequence`: they have no message."""
+        """Continue at `sequence`; the sequences skipped have no message."""
         gap = sequence - self.next
         if gap <= 0:
             return
@@ -532,7 +532,7 @@ class SubjectFilter:
             at += _ENTRIES_PER_STEP
 
     def allowed(self, index: StreamIndex) -> "Allowed | None":
-        """Return what says by a subject's number whether it is included; None if all are."""
+        """Return a cache of the subjects' numbers that the filter includes; None if it includes all."""
         return None if self._is_all else Allowed(self, index)
 
 

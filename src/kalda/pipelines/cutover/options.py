@@ -1,4 +1,4 @@
-"""What a cut-over does: its options, and the flows there and back that it runs."""
+"""Defines the options of a cut-over, and derives the replication flows that it runs in both directions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,8 @@
-"""Publishes records of a decided batch to a topic exactly once, with any cluster that has transactions.
+"""Publishes the records of a batch to a topic exactly once, on any cluster that has transactions.
 
-The records and a mark, the batch's number as a committed offset of a group, are in one transaction. A repeat
-reads the mark and does nothing. The mark and the records are in the same transaction, and the transactional
-id is initialized before the mark is read, which fences an earlier run.
+The transaction holds the records and a mark: the batch's number as a committed offset of a group. A repeat
+reads the mark and does nothing. The transactional id is initialized before the mark is read, which fences an
+earlier run.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""How far a pipeline is behind the topics that it reads.
+"""Computes how far a pipeline is behind the topics that it reads.
 
 Processed is what a committed batch covers, by the checkpoint; the consumer group shows the same in other
 tools, one batch later. Needs no Spark.

@@ -1,4 +1,4 @@
-"""Turns rows into records of a topic, and finds the rows of which there is none that the topic takes.
+"""Converts rows to records of a topic, and finds the rows whose records the topic would refuse.
 
 A record is refused only if its topic refuses it alone, whatever other records it is sent with; otherwise the
 batch would lose records that could be written.

@@ -1,4 +1,4 @@
-"""Where the things of a pipeline file are: URIs of tables, clusters by name, the catalog, the registry."""
+"""Resolves the names in a pipeline file: tables to URIs, clusters, the catalog, the schema registry."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Reads the key `to` of a pipeline."""
+"""Parses the key `to` of a pipeline: the table or the topic that the pipeline writes."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a commit says about its batch, in the metadata that each format has for it."""
+"""Encodes what a commit to a table records about its batch, in the metadata of each table format."""
 
 from collections.abc import Iterable
 from typing import Final

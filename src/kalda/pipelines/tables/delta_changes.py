@@ -1,4 +1,4 @@
-"""What one version of a Delta table changed, row by row, from the actions of its commit.
+"""Computes the rows that one version of a Delta table inserted and deleted, from the actions of its commit.
 
 A commit with change files (`delta.enableChangeDataFeed`) says so itself. Any other is given by the rows of
 the files that it removed and added, without those that are on both sides. Actions without `dataChange`, which

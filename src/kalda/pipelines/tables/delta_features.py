@@ -1,4 +1,4 @@
-"""What a Delta table asks of its writers: features of the protocol, constraints, physical names of columns.
+"""Finds the features of a Delta table that its writers must honour: protocol, constraints, column mapping.
 
 Decides alone, no I/O. A table that another engine made may have more than a pipeline honours; that is refused
 by name before a row is written. Facts are those of Delta's PROTOCOL.md.

@@ -1,4 +1,4 @@
-"""Which files the snapshots of an Iceberg table added and removed, oldest first.
+"""Finds the files that the snapshots of an Iceberg table added and removed, oldest snapshot first.
 
 A compaction of ours changes no row and is left out. This module finds files; `row_difference` compares their
 rows.

@@ -1,4 +1,4 @@
-"""How far a query has come in a table: its last committed batch, and the greatest event times around it."""
+"""Defines how far a query has come in a table: its last committed batch, and the event times around it."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which rows a version of a table really changed, where its log only names the files that it replaced.
+"""Computes the rows that a version of a table changed, where its log names only the files it replaced.
 
 An upsert that writes files again removes and adds each row of them, also those that it left alone. Rows that
 are equal on both sides cancel each other out, as often as they are there. Deletions come before insertions,

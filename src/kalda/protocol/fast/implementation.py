@@ -1,4 +1,4 @@
-"""Which implementation of the usual requests runs: compiled, or plain Python.
+"""Chooses the implementation of the fast codecs: compiled, or plain Python.
 
 The extension `kalda.protocol.fast._requests` is built with the package where a C compiler exists. Both
 implementations return the same and raise the same.

@@ -1,4 +1,4 @@
-"""Whether `kalda.runtime.system` does without what only some systems have, such as epoll and sendfile.
+"""Reads ``KALDA_PORTABLE``, which makes `kalda.runtime.system` do without epoll, sendfile and the like.
 
 The modules beside this one ask the system for each of these and fall back without it. With ``KALDA_PORTABLE``
 set they fall back everywhere, so that the tests of a machine that has them reach the fallbacks.

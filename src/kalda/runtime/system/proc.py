@@ -1,4 +1,4 @@
-"""What Linux says under ``/proc`` of this process and its machine; nothing is there on other systems."""
+"""Reads files below ``/proc`` about this process and its machine, on Linux; other systems have none."""
 
 import os
 

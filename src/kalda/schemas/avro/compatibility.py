@@ -1,4 +1,4 @@
-"""Whether an Avro reader can read what a writer wrote, by Avro's rules of schema resolution.
+"""Checks whether an Avro reader can read what a writer wrote, by Avro's rules of schema resolution.
 
 The types, places and messages are those of Avro's ``SchemaCompatibility`` in Java, which Confluent's registry
 passes on. Each pair of types is compared once, on a stack of its own: schemas may refer to each other in long

@@ -1,4 +1,4 @@
-"""Whether a JSON value is a default of an Avro type."""
+"""Checks whether a JSON value is a valid default of an Avro type."""
 
 from typing import Final
 

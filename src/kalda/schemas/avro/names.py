@@ -1,4 +1,4 @@
-"""Which texts are names in Avro."""
+"""Checks names of Avro types, fields and namespaces."""
 
 from kalda.schemas.errors import InvalidSchemaError
 

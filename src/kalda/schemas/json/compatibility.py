@@ -1,4 +1,4 @@
-"""Whether a reader's JSON schema takes what a writer's allowed."""
+"""Checks whether a reader's JSON schema accepts all values that a writer's schema allows."""
 
 from typing import cast
 

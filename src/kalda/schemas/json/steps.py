@@ -1,4 +1,4 @@
-"""What comparisons share: how one asks for the comparison of a pair within its own."""
+"""Provides the steps that comparisons of JSON schemas share, such as comparing a nested pair of schemas."""
 
 from collections.abc import Generator, Iterable
 from typing import TypeAlias

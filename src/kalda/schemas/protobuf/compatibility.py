@@ -1,4 +1,4 @@
-"""Which changes of a Protobuf schema a reader notices, by the rules of Confluent's registry.
+"""Finds the changes of a Protobuf schema that break a reader, by the rules of Confluent's registry.
 
 Fields are compared by their numbers. A change that the encoding bears is no reason: a field that is added or
 removed, a number of another size, text that becomes bytes, a field that moves alone into a new oneof.

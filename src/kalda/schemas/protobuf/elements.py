@@ -1,4 +1,4 @@
-"""What a .proto file declares, as its text says it: names are not resolved, and comments are gone."""
+"""Defines the syntax tree of a .proto file, before names are resolved and without comments."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which type a name means in a file: the names of a schema, of its references and of the known files."""
+"""Resolves the names of types in a .proto file: its own, its references', and those of known files."""
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,10 +1,10 @@
-"""Declares the settings that secure the connection to ZooKeeper, and what the brokers keep there."""
+"""Declares the settings of TLS, SASL logins and access lists in ZooKeeper, for brokers."""
 
 from kalda.common.settings import HIGH, LOW, Settings, boolean, password, string, string_list
 
 
 class ZooKeeperSecurityConfig(Settings):
-    """TLS and the SASL login towards ZooKeeper, and the access lists of what brokers create there."""
+    """Settings of TLS and SASL logins to ZooKeeper, and of access lists on the znodes that brokers create."""
 
     zookeeper_set_acl = boolean(
         False,

@@ -1,1 +1,1 @@
-"""What must hold in a simulated cluster, while it runs and in the end."""
+"""Checks the invariants of a simulated cluster, while it runs and at its end."""

@@ -1,4 +1,4 @@
-"""What must hold for the records that a share group delivers: `DeliveryCheck`.
+"""Checks the deliveries of a share group's records: `DeliveryCheck`.
 
 The members report what they acquire, hand out, send and are answered. What a leader held of a record at that
 moment is a `Grant`. Without it, as where a response arrives late, only what needs no leader is checked: one
@@ -39,7 +39,7 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grant:
-    """What the leader of a partition says of a record that a member has just acquired."""
+    """The leader's state of a record that a member has just acquired."""
 
     leader: object
     """One term of one leader: a share partition between its first and its last session there."""
@@ -53,7 +53,7 @@ class Grant:
 
 @dataclass(slots=True)
 class DeliveredRecord:
-    """What is known of one record."""
+    """The deliveries and acknowledgements of one record, as far as they are known."""
 
     deliveries: int = 0
     count_max: int = 0
@@ -123,7 +123,7 @@ class DeliveryCheck:
         """What members have and have not acknowledged, as leaders confirmed."""
 
     def of(self, place: Place) -> DeliveredRecord:
-        """Return what is known of a record."""
+        """Return the known state of a record."""
         return self.records.setdefault(place, DeliveredRecord())
 
     def acquired(
@@ -153,7 +153,7 @@ class DeliveryCheck:
         return found
 
     def taken_away(self, now_ms: int) -> list[Violation]:
-        """Return what leaders have taken away from members that still may work on it."""
+        """Return the records that leaders have taken from members which may still be processing them."""
         found: list[Violation] = []
         for name, hold in list(self._undecided.items()):
             grant = hold.grant

@@ -1,11 +1,11 @@
-"""What is certain of things that one client after the other changes: `Facts`."""
+"""Keeps the values of keys that clients change one after the other, as far as they are certain: `Facts`."""
 
 from collections.abc import Hashable, Iterator
 from typing import Final
 
 
 class Facts:
-    """The values of keys, as far as answers made them certain.
+    """The values of keys that the responses to operations have made certain.
 
     An operation without an answer may be done now, later or never: its key stays uncertain from then on.
     """
@@ -17,26 +17,26 @@ class Facts:
         self._uncertain: Final[set[Hashable]] = set()
 
     def begin(self, key: Hashable) -> None:
-        """An operation on a key begins."""
+        """Note that an operation on a key begins."""
         if key in self._open:
             # The one before never ended: its client was killed.
             self._uncertain.add(key)
         self._open[key] = self._known.pop(key, None)
 
     def acknowledge(self, key: Hashable, value: object) -> None:
-        """The operation was answered: this is the value now."""
+        """Note that the operation succeeded; `value` is the key's value from now on."""
         self._open.pop(key, None)
         if key not in self._uncertain:
             self._known[key] = value
 
     def refuse(self, key: Hashable) -> None:
-        """The operation was refused: the value is that of before."""
+        """Note that the operation was refused and left the value unchanged."""
         before = self._open.pop(key, None)
         if before is not None and key not in self._uncertain:
             self._known[key] = before
 
     def lose(self, key: Hashable) -> None:
-        """The operation has failed, and may have been done."""
+        """Note that the operation failed and may still have taken effect."""
         self._open.pop(key, None)
         self._known.pop(key, None)
         self._uncertain.add(key)
@@ -54,5 +54,5 @@ class Facts:
         return self._known.get(key)
 
     def items(self) -> Iterator[tuple[Hashable, object]]:
-        """Return what is certain."""
+        """Return the keys with a certain value."""
         return iter(list(self._known.items()))

@@ -1,4 +1,4 @@
-"""Whether a compacted topic has the last value of each key: `KeyHistory`."""
+"""Checks that a compacted topic has the last value of each key: `KeyHistory`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

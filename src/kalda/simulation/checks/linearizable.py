@@ -1,4 +1,4 @@
-"""Whether a history of one znode is linearizable: `is_linearizable`, by Wing and Gong's search with a memo.
+"""Checks that a history of one znode is linearizable, by Wing and Gong's search: `is_linearizable`.
 
 A history is linearizable if each operation can be given one moment between its call and its response, so that
 the results are those of the operations done one after the other in the order of these moments. An operation
@@ -105,7 +105,7 @@ def is_linearizable(history: Sequence[Call], initial: Znode = None, steps_max: i
 
 
 def _next(calls: Sequence[Call], done: int, znode: Znode) -> list[tuple[int, Znode]]:
-    """Return what may follow: each call that no other call must come before."""
+    """Return the calls that may come next: each that no other call must precede."""
     followers: list[tuple[int, Znode]] = []
     first_return = math.inf
     for index, call in enumerate(calls):

@@ -43,7 +43,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that must not be; `name` is Elle's where it has one."""
+    """A violation of isolation; `name` is Elle's where Elle has one."""
 
     name: str
     text: str
@@ -52,7 +52,7 @@ class Anomaly:
 def anomalies(
     transactions: Sequence[Transaction], lists: Mapping[ListName, Sequence[Value]]
 ) -> list[Anomaly]:
-    """Return what contradicts the final lists, in a fixed order."""
+    """Return the anomalies that the final lists show, in a fixed order."""
     writers = {value: each for each in transactions for _, value in each.appends}
     found = [
         *_duplicates(lists),

@@ -52,7 +52,7 @@ class Observer:
         """Topic id, epoch and high watermark of each leader at the last look: most looks find the same."""
 
     def look(self, hosted: Mapping[int, Mapping[TopicPartition, Partition]]) -> None:
-        """Compare what leaders say of themselves with what was seen before.
+        """Compare the present state of the leaders with what was seen before.
 
         Args:
             hosted: The partitions of each serving broker.
@@ -114,7 +114,7 @@ class Observer:
         return led == hosted and self._are_watermarks_known()
 
     def what_unrest(self) -> str:
-        """Describe what keeps the cluster from being at rest."""
+        """Describe why the cluster is not at rest."""
         down = [each for each in self._cluster.brokers if not self._cluster.is_serving(each)]
         states = [
             f"{each} on {broker_id}: end {each.log.log_end_offset}, high watermark {each.log.high_watermark}"

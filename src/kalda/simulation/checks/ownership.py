@@ -1,4 +1,4 @@
-"""What must hold in a group of consumers, apart from what it delivers: `OwnershipCheck` and `CommitCheck`."""
+"""Checks a consumer group's partition owners and committed offsets: `OwnershipCheck` and `CommitCheck`."""
 
 from collections.abc import Mapping
 from typing import Final

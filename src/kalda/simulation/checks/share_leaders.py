@@ -1,4 +1,4 @@
-"""What the leaders of a share group's partitions hold, on the brokers' own state: `ShareLeaders`."""
+"""Reads the state of a share group's partitions on their leaders: `ShareLeaders`."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,4 +1,4 @@
-"""Why a share group gave records up: what its dead letters say, and what its stored state says."""
+"""Finds why a share group gave up records, from its dead letters and its stored state."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Whether a session of the coordination server gets the event of each watch that it sets: `SetWatches`.
+"""Checks that a session of the coordination server gets the event of each watch that it sets: `SetWatches`.
 
 A watch fires before its session reads a newer state of the znode. The event of a watch may arrive together
 with the response to the read that set it, and is then delivered before the caller of the read goes on. So

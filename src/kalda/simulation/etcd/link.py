@@ -1,4 +1,4 @@
-"""The client's side of a connection to a simulated etcd, in the place of gRPC: an `EtcdLink`."""
+"""Implements `EtcdLink`, the client's side of a connection to etcd, over the simulated network."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ _END: Final = (0, b"")
 
 
 def simulated_links(network: Network) -> OpenLink:
-    """Return what opens connections over a simulated network."""
+    """Return a function that opens connections over a simulated network."""
 
     def open_link(endpoint: str, timeout_seconds: float) -> EtcdLink:
         return SimulatedLink(endpoint, timeout_seconds, network)

@@ -1,4 +1,4 @@
-"""Serves a simulated etcd store over the simulated network, and misbehaves as etcd does.
+"""Serves a simulated etcd store over the simulated network, with the failures of a real etcd.
 
 A frame is its length, the number of a call, a kind, and a body; numbers are big-endian with four bytes, the
 kind has one. Requests of a connection may overtake each other, as in etcd.
@@ -37,7 +37,7 @@ _SLOW_WATCH_SECONDS: Final = (0.1, 4.0)
 
 
 class Kind(IntEnum):
-    """What a frame is: a call, or what comes of one."""
+    """The kind of a frame: a call, its response, or a message of a stream."""
 
     TXN = 1
     GRANT = 2

@@ -64,7 +64,7 @@ class EtcdStore:
         self._next_lease = 7_000
 
     def fill(self) -> None:
-        """Let the database reach its quota.
+        """Fill the database up to its quota.
 
         The next request that puts something is refused although it took effect; an alarm then refuses others
         before they do, as etcd does.
@@ -111,7 +111,7 @@ class EtcdStore:
         return self._next_lease
 
     def renew(self, lease: int, now: float) -> int:
-        """Let a lease last as long again; return its seconds, 0 if it is over."""
+        """Renew a lease; return its time to live in seconds, 0 if it has expired."""
         found = self.leases.get(lease)
         if found is None:
             return 0
@@ -119,7 +119,7 @@ class EtcdStore:
         return found.ttl
 
     def renew_all(self, now: float) -> None:
-        """Let all leases last as long again, as a new leader does."""
+        """Renew all leases, as a new leader does."""
         for lease in self.leases.values():
             lease.ends_at = now + lease.ttl
 

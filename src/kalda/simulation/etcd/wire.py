@@ -1,4 +1,4 @@
-"""etcd's requests as values, and its responses as bytes: the other direction of `kalda.etcd.messages`."""
+"""Decodes etcd's requests and encodes its responses, the inverse of `kalda.etcd.messages`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,1 +1,1 @@
-"""Programs that use a simulated cluster; each checks in the end what it was promised."""
+"""Provides the programs that use a simulated cluster; each checks at its end what the cluster promised."""

@@ -45,7 +45,7 @@ class Billing:
             )
 
     def start(self) -> None:
-        """Start the workers and what feeds them."""
+        """Start the workers and the producer that feeds them."""
         self._world.start_client("billing-feeder", self._feeder.run)
         for number, transactional_id in enumerate(_WORKERS):
             self._world.start_client(f"billing-{number}", partial(self._work, number, transactional_id))

@@ -48,7 +48,7 @@ class Feeder:
         forgotten is a negative number of its own."""
 
     async def run(self) -> None:
-        """Send; the main function of a client."""
+        """Send records until the workloads stop; the main function of a client."""
         while not self._world.is_stopping:
             self._runs += 1
             try:

@@ -44,7 +44,7 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 
 
 class Readers:
-    """Members of one group, of a protocol and an assignor that the seed chooses, and what feeds them."""
+    """Members of one group, with a protocol and an assignor that the seed chooses, and their producer."""
 
     def __init__(self, world: World) -> None:
         self._world: Final = world
@@ -64,7 +64,7 @@ class Readers:
             await admin.create_topics([NewTopic(TOPIC, _PARTITIONS, 3, config={"min.insync.replicas": "2"})])
 
     def start(self) -> None:
-        """Start the members and what feeds them."""
+        """Start the members and the producer that feeds them."""
         self._world.start_client("letters-feeder", self._feeder.run)
         for number in range(_MEMBERS):
             self._world.start_client(f"reader-{number}", partial(self._belong, number))

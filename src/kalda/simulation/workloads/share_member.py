@@ -17,17 +17,17 @@ class ShareWatcher(Protocol):
     """Gets the reports of the members of a group; each is named by its member id."""
 
     def acquired(self, member: str, acquired: AcquiredRecords) -> None:
-        """Take what a response brought."""
+        """Note the records that a response delivered."""
         ...
 
     def sent(self, member: str, decided: Sequence[Decided]) -> None:
-        """Take acknowledgements that are on their way."""
+        """Note acknowledgements that were sent."""
         ...
 
     def answered(
         self, member: str, partition: TopicPartition, offsets: Sequence[int], error: ClientError | None
     ) -> None:
-        """Take the outcome of acknowledgements."""
+        """Note the outcome of acknowledgements."""
         ...
 
 

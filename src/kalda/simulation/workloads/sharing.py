@@ -65,7 +65,7 @@ class Options(NamedTuple):
 
     @classmethod
     def draw(cls, random: Random) -> "Options":
-        """Choose."""
+        """Draw the settings from a random source."""
         backoff_ms, backoff_max_ms = random.choice([(0, 0), (300, 0), (200, 1_600)])
         return cls(
             limit=random.choice([2, 3, 5]),
@@ -79,7 +79,7 @@ class Options(NamedTuple):
         )
 
     def settings(self) -> dict[str, str]:
-        """Return them under the names that brokers know."""
+        """Return the settings under the brokers' names."""
         return {
             "share.auto.offset.reset": "earliest",
             "share.delivery.count.limit": str(self.limit),
@@ -99,7 +99,7 @@ class Options(NamedTuple):
 
 
 class Sharers:
-    """The members of one share group, and what feeds them."""
+    """The members of one share group, and the producer that feeds them."""
 
     def __init__(self, world: World) -> None:
         self._world: Final = world
@@ -122,7 +122,7 @@ class Sharers:
         self._world.history.note(f"{self._options}")
 
     def start(self) -> None:
-        """Start the members and what feeds them."""
+        """Start the members and the producer that feeds them."""
         self._world.start_client("jobs-feeder", self._feeder.run)
         for number in range(_MEMBERS):
             self._world.start_client(f"sharer-{number}", partial(self._belong, number))
@@ -220,7 +220,7 @@ class Sharers:
     # What members report.
 
     def acquired(self, member: str, acquired: AcquiredRecords) -> None:
-        """Take what a response brought."""
+        """Note the records that a response delivered."""
         now_ms, number = self._now_ms(), acquired.source.partition.partition
         term = self._leaders.term(acquired.node, acquired.source, member)
         for first, last, count in acquired.ranges:
@@ -230,7 +230,7 @@ class Sharers:
         self._report(self._deliveries.taken_away(now_ms))
 
     def sent(self, member: str, decided: Sequence[Decided]) -> None:
-        """Take acknowledgements that are on their way."""
+        """Note acknowledgements that were sent."""
         now_ms = self._now_ms()
         for acquired, acknowledgements in decided:
             number = acquired.source.partition.partition
@@ -251,7 +251,7 @@ class Sharers:
     def answered(
         self, member: str, partition: TopicPartition, offsets: Sequence[int], error: ClientError | None
     ) -> None:
-        """Take the outcome of acknowledgements."""
+        """Note the outcome of acknowledgements."""
         epoch = self._leaders.newest_epoch(partition) if error is None else 0
         is_refused = isinstance(error, BrokerResponseError) and error.code in _REFUSED
         for offset in offsets:

@@ -42,7 +42,7 @@ class SkippingProducer:
         self._topic: Final = topic
 
     async def run(self) -> None:
-        """Send; the main function of a client."""
+        """Send records until the workloads stop; the main function of a client."""
         random = self._world.random(f"skipping-{self._world.now}")
         while not self._world.is_stopping:
             address = random.choice(self._world.bootstrap.split(","))

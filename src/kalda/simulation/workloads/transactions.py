@@ -54,11 +54,11 @@ class _Attempt:
     is_commit_called: bool = False
 
     def own_values(self) -> tuple[str, ...]:
-        """Return what it appended to its id's own partition."""
+        """Return the values that the transaction appended to its id's own partition."""
         return tuple(value for partition, value in self.appends if partition == self.number)
 
     def transaction(self) -> Transaction:
-        """Return it for the checker."""
+        """Return the transaction in the form of the checker."""
         reads = {} if self.reads is None else {self.number: self.reads}
         return Transaction(self.name, self.fate, self.appends, reads)
 

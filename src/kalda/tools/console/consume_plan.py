@@ -1,4 +1,4 @@
-"""What `kalda consume` was asked for, as values, and which requests contradict themselves. Pure."""
+"""Defines the request of a `kalda consume` as values, and refuses contradictory options. Pure."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a dump consists of: entries in the order of the file, and the problems found on the way.
+"""Defines the entries of a dump, in the order of the file, and the problems found on the way.
 
 An entry's fields are the JSON object; `entry_text` makes the line of ``kafka-dump-log`` from the same fields,
 so the two forms cannot differ in content.

@@ -1,4 +1,4 @@
-"""What the reading tools of `kalda mcp` do. The docstrings are the descriptions that agents read."""
+"""Implements the tools of `kalda mcp` that only read. Agents see the docstrings as descriptions."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What the changing tools of `kalda mcp` do; only a server with ``--allow-writes`` has them.
+"""Implements the tools of `kalda mcp` that make changes; only a server with ``--allow-writes`` has them.
 
 A change is done in two calls. The first one returns what would happen and a phrase; the second one, with
 that phrase as `confirm`, does it. The phrase names the thing and what is lost, so that a host that shows the

@@ -1,4 +1,4 @@
-"""What the commands ask a registry, by the names of its REST API."""
+"""Sends the requests of `kalda schemas` to a schema registry, by the names of its REST API."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

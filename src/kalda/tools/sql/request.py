@@ -1,4 +1,4 @@
-"""What `kalda sql` was asked for, as values. It imports nothing of the extra [sql]."""
+"""Defines the request of a `kalda sql` as values. It imports nothing of the extra [sql]."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

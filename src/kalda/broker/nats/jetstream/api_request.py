@@ -1,4 +1,4 @@
-"""A request of JetStream's API, and what its client may do."""
+"""Defines a request of JetStream's API, and checks what its client may do."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Builds JetStream of what the broker has."""
+"""Builds the JetStream of a broker from the broker's parts."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Requests that are tried again for a few seconds: no broker leads the stream, or consumers are not back."""
+"""Retries requests for a few seconds while no broker leads the stream or consumers are being restored."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _TIMES: Final = 80
 
 
 class Attempts:
-    """The requests that wait to be tried again."""
+    """The requests that wait for another attempt."""
 
     def __init__(self, parts: JetStreamParts) -> None:
         self._parts: Final = parts
@@ -34,7 +34,7 @@ class Attempts:
         self._parts.run("try again", self._try(size, attempt, failed))
 
     def close(self) -> None:
-        """Let those that wait fail."""
+        """Fail the requests that wait."""
         self._is_closed = True
 
     async def _try(self, size: int, attempt: Callable[[], bool], failed: Callable[[], None]) -> None:

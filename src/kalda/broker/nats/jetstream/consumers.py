@@ -70,7 +70,7 @@ class Consumers:
         self._wakes_soon = False
 
     def wake_pushing_soon(self) -> None:
-        """Let the consumers that push look for subscribers, not for each new subscription by itself."""
+        """Schedule one check for subscribers by all push consumers, however many subscriptions are new."""
         if self._pushing and not self._wakes_soon:
             self._wakes_soon = True
             self._parts.loop.call_later(_WAKE_SECONDS, self._wake_pushing)
@@ -90,7 +90,7 @@ class Consumers:
         self._parts.limits.consumers.give_back(consumer.config.weight)
 
     def make_room(self) -> None:
-        """Remove the pull requests of clients that are gone: there are too many of all consumers."""
+        """Remove the pull requests of disconnected clients, because all consumers together have too many."""
         now = self._parts.loop.time()
         if not self._is_sweeping and now >= self._swept_at + SWEEP_SECONDS:
             self._is_sweeping, self._swept_at = True, now
@@ -314,7 +314,7 @@ class Consumers:
     # Removing.
 
     async def remove(self, stream: LedStream, consumer: StreamConsumer) -> None:
-        """Remove a consumer and what is stored of it.
+        """Remove a consumer and its stored state.
 
         Raises:
             JetStreamError: it cannot be removed.

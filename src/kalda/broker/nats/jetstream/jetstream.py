@@ -202,7 +202,7 @@ class JetStream:
             self._refuse(message.sent.reply)
 
     def lost(self, broker_id: int) -> None:
-        """Note that the route to a broker is closed: what it has not answered has failed."""
+        """Fail the requests that a broker has not answered, because the route to it is closed."""
         self.carrier.requests.lost(broker_id)
 
     def on_subscription(self, subject: bytes) -> None:
@@ -221,7 +221,7 @@ class JetStream:
         *,
         is_carried: bool = False,
     ) -> bool:
-        """Take a message for a stream, or another one by its subject; return False if nobody is there."""
+        """Handle a message for a stream or for the API, by its subject; return False if no one handles it."""
         if stream:
             self._add(stream, sent, access, is_carried=is_carried)
         elif sent.subject.startswith(PREFIX):
@@ -239,7 +239,7 @@ class JetStream:
         return None if is_carried else self.carrier.leader(stream)
 
     def _refuse(self, reply: bytes) -> None:
-        """Answer what was not done: to a broker that asks, or to a client as if nobody were there."""
+        """Answer a refused request with 503, which a client takes for the absence of responders."""
         if reply:
             self._parts.send(reply, b"", NOT_SERVED)
 
@@ -641,7 +641,7 @@ def _is_denied(access: NatsAccess, consumer: StreamConsumer, led: LedStream) -> 
 
 
 def _access_of(origin: object) -> NatsAccess | None:
-    """Return what the client may do that published a message; None if it may do everything."""
+    """Return the permissions of the client that published a message; None if it may do everything."""
     access = origin.access if isinstance(origin, Session) else None
     return access if isinstance(access, NatsAccess) else None
 

@@ -1,4 +1,4 @@
-"""What streams and consumers use of their broker: `JetStreamParts`."""
+"""Defines `JetStreamParts`, the parts of a broker that streams and consumers of JetStream use."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ QUEUED_BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class JetStreamCounts:
-    """What was counted since the start of the broker."""
+    """The counters of JetStream since the start of the broker."""
 
     requests: int = 0
     """Requests of the API that were answered."""
@@ -50,7 +50,7 @@ class JetStreamCounts:
 
 
 class OtherBrokers(Protocol):
-    """The way to JetStream on other brokers."""
+    """The port to JetStream on other brokers."""
 
     def takes(self, broker_id: int) -> bool:
         """Return whether a request can be sent to a broker."""

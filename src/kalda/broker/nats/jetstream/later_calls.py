@@ -1,4 +1,4 @@
-"""Calls that need not be made at once, in turns of the event loop: a stream that ends has many answers."""
+"""Spreads calls that can wait over turns of the event loop: a stream that ends has many answers."""
 
 from collections import deque
 from collections.abc import Callable

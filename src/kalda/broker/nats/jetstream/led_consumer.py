@@ -67,7 +67,7 @@ _FENCED: Final = frozenset((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STAT
 
 
 class ConsumerOwner(Protocol):
-    """What a consumer uses of the one that has all of them."""
+    """The port by which a consumer reaches the collection of all consumers."""
 
     async def remove(self, stream: LedStream, consumer: StreamConsumer) -> None:
         """Remove a consumer that nobody uses."""
@@ -78,7 +78,7 @@ class ConsumerOwner(Protocol):
         ...
 
     def make_room(self) -> None:
-        """Remove the pull requests of clients that are gone: there are too many of all consumers."""
+        """Remove the pull requests of disconnected clients, because all consumers together have too many."""
         ...
 
 
@@ -200,7 +200,7 @@ class LedConsumer:
             self.state.unread = max(self.state.unread - 1, 0)
 
     def stream_purged(self) -> None:
-        """Forget what waits for acknowledgements of messages that the stream does not have any more."""
+        """Drop pending acknowledgements of messages that the stream no longer has."""
         self.state.forget_removed(self.stream.index)
         self._store()
         self.wake()
@@ -225,7 +225,7 @@ class LedConsumer:
         self.wake()
 
     def _make_room(self, now: float) -> None:
-        """Remove the requests of clients that are gone, as nats-server does before it refuses one.
+        """Remove the requests of disconnected clients, as nats-server does before it refuses one.
 
         A client that goes on with too many requests does not have all of them looked at for each.
         """
@@ -236,7 +236,7 @@ class LedConsumer:
         result_of(self.end_abandoned())
 
     def end_abandoned(self) -> Steps[None]:
-        """Remove the requests of clients that are gone, in steps."""
+        """Remove the requests of disconnected clients, in steps."""
         for number, each in enumerate(self.requests.all(), 1):
             if self.requests.waits(each):
                 self._has_interest(each)
@@ -501,7 +501,7 @@ class LedConsumer:
     # Time.
 
     def _arm(self) -> None:
-        """Set the timer for what is due first."""
+        """Set the timer for the earliest deadline."""
         times = [self.state.next_due(), self.requests.next_due(), self._heartbeat_at]
         now = self._loop.time()
         if self._is_blocked:
@@ -541,7 +541,7 @@ class LedConsumer:
     # Storing.
 
     def _store_soon(self) -> None:
-        """Store what has changed, together with what else changes in this turn."""
+        """Store the changes of this turn together, at its end."""
         if not self._stores_soon:
             self._stores_soon = True
             self._loop.call_soon(self._store_planned)

@@ -166,7 +166,7 @@ class LedStream:
                     await asyncio.shield(self._ready)
 
     def close(self, reason: bytes = MOVED) -> None:
-        """Stop: another broker leads, or the stream is deleted, as the status for requests that wait says."""
+        """Stop, because another broker leads or the stream is deleted; `status` answers waiting requests."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -250,7 +250,7 @@ class LedStream:
             await asyncio.sleep(0)
 
     async def _remove_stored(self) -> None:
-        """Remove what was removed by requests."""
+        """Remove the messages that requests have removed."""
         stored = self.stored
         for pattern, before, keep in stored.purges:
             await self.remove_before(SubjectFilter([pattern]), before, keep)
@@ -316,7 +316,7 @@ class LedStream:
         return self.index.next - 1 < self.partition.log.log_end_offset
 
     def _catch_up(self) -> None:
-        """Index what others have appended."""
+        """Index records that other producers have appended."""
         if not self._is_reading and self.is_open:
             self._is_reading = True
             self.parts.run("read stream", self._catch_up_now())
@@ -526,7 +526,7 @@ class LedStream:
             self._rollups.clear()
 
     def _remove_overdue(self) -> None:
-        """Remove what the limits of the stream do not allow, for one turn."""
+        """Remove messages beyond the limits of the stream, for one turn."""
         config = self.config
         if config.max_msgs < 0 and config.max_bytes < 0 and not config.max_age:
             return
@@ -545,7 +545,7 @@ class LedStream:
             self._remove_overdue()
 
     def tick(self) -> None:
-        """Remove what is too old, and let the log delete segments that nothing needs; called each second."""
+        """Remove messages that are too old, and delete segments that are not needed; called each second."""
         if not self.is_open or self.is_closed:
             return
         if not self.is_current:

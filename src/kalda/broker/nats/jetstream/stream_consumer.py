@@ -1,4 +1,4 @@
-"""What a stream and the API use of a consumer."""
+"""Defines `StreamConsumer`, the interface of a consumer that its stream and the API call."""
 
 from collections.abc import Hashable
 from typing import Final, Protocol
@@ -52,7 +52,7 @@ class StreamConsumer(Protocol):
         ...
 
     def stream_purged(self) -> None:
-        """Forget what waits for acknowledgements of messages that the stream does not have any more."""
+        """Drop pending acknowledgements of messages that the stream no longer has."""
         ...
 
     def configure(self, config: ConsumerConfig) -> None:

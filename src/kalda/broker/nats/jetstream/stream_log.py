@@ -39,7 +39,7 @@ _CACHED_OVERHEAD: Final = 300
 
 
 class Summary(NamedTuple):
-    """What the index needs of a record."""
+    """The fields of a record that the index needs."""
 
     sequence: int
     subject: bytes
@@ -140,7 +140,7 @@ Entry = Summary | OpenBatch | TransactionEnd
 
 
 def entries(page: Page, reader: RecordReader, start: int) -> Iterator[Entry]:
-    """Yield what the index needs of a page's batches from an offset on."""
+    """Yield the index fields of the records in a page's batches from an offset on."""
     subjects: dict[bytes | None, bytes] = {}
     for header, data in page.batches:
         if header.is_control:
@@ -159,7 +159,7 @@ def entries(page: Page, reader: RecordReader, start: int) -> Iterator[Entry]:
 
 
 def committed(page: Page, reader: RecordReader, producer_id: int, start: int, end: int) -> Iterator[Summary]:
-    """Yield what the index needs of a transaction's records between two offsets."""
+    """Yield the index fields of a transaction's records between two offsets."""
     subjects: dict[bytes | None, bytes] = {}
     for header, data in page.batches:
         if header.is_transactional and not header.is_control and header.producer_id == producer_id:

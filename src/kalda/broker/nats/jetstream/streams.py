@@ -279,7 +279,7 @@ class Streams:
                 self._parts.loop.call_soon(self._check, known)
 
     async def follow_time(self) -> None:
-        """Let the streams that are led here remove what is too old, until cancelled."""
+        """Make the streams that this broker leads remove old messages, until cancelled."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             for known in list(self.known.values()):

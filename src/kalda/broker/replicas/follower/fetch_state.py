@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FetchStatus(Enum):
-    """What a fetcher does with a partition."""
+    """The activity of a fetcher for a partition."""
 
     FETCHING = "fetching"
     """In the fetch session: requests ask for it."""

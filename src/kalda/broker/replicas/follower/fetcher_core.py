@@ -310,7 +310,7 @@ class FetcherCore:
             state.partition.log.truncate_fully_and_start_at(max(header.base_offset, 0))
 
     def _truncate(self, state: FetchState, epoch: int, end_offset: int, now: float) -> None:
-        """Truncate what the leader does not have, and fetch from there."""
+        """Truncate the log where the leader's diverges, and fetch from there."""
         log = state.partition.log
         if end_offset < 0:
             self._delay(state, now)
@@ -438,7 +438,7 @@ class FetcherCore:
             self._admit(state)
 
     def _apply_quota(self) -> None:
-        """Leave throttled partitions out of the next request, or let them back in (KIP-73)."""
+        """Exclude throttled partitions from the next request, or include them again (KIP-73)."""
         quota = self._quota
         if not quota.is_exceeded():
             for state in list(self._throttled):

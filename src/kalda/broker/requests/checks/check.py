@@ -32,7 +32,7 @@ Returns the steps that are left, if there are any."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckParts:
-    """What checks need of a broker."""
+    """The parts of a broker that checks need."""
 
     authorizer: Authorizer
     cache: MetadataCache

@@ -1,4 +1,4 @@
-"""Checks of requests about settings, each of which belongs to a topic, a group or the cluster."""
+"""Checks requests about settings against the ACLs of the topic, the group or the cluster they belong to."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Checks of requests about delegation tokens (KIP-48, KIP-373)."""
+"""Checks requests about delegation tokens (KIP-48, KIP-373) against the ACLs."""
 
 from kalda.broker.requests.checks.check import Call, Refusal
 from kalda.broker.requests.token_requests import may_request_tokens

@@ -1,4 +1,4 @@
-"""Checks of requests about groups and their offsets."""
+"""Checks requests about groups and their offsets against the ACLs."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Checks of requests about share groups (KIP-932)."""
+"""Checks requests about share groups (KIP-932) against the ACLs."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Checks of requests about topics: those that are hidden, created, deleted, read and described."""
+"""Checks requests about topics against the ACLs; topics that a client may not describe stay hidden."""
 
 from typing import Any, Final
 
@@ -231,7 +231,7 @@ def delete_topics(call: Call[DeleteTopicsRequest]) -> Steps[Message | None]:
 
 
 def offset_for_leader_epoch(call: Call[OffsetForLeaderEpochRequest]) -> Refusal:
-    """Let brokers ask about everything, and others about topics with DESCRIBE."""
+    """Allow brokers all topics, and other clients the topics on which they have DESCRIBE."""
     if call.allows_cluster(AclOperation.CLUSTER_ACTION, is_noted=False):
         return None
     return by_name(AclOperation.DESCRIBE, field="topic")(call)

@@ -1,4 +1,4 @@
-"""Checks of requests about transactions and producer ids."""
+"""Checks requests about transactions and producer ids against the ACLs."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38), versions 0-3: make a token by which its owner can log in (KIP-48).
+"""CreateDelegationToken (key 38), versions 0-3: makes a token by which its owner can log in (KIP-48).
 
 From v3 a user may ask for a token of another, and the response names who asked (KIP-373).
 """

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41), versions 0-3: list the tokens that a client may see (KIP-48).
+"""DescribeDelegationToken (key 41), versions 0-3: lists the tokens that a client may see (KIP-48).
 
 From v3 the response names who asked for a token (KIP-373).
 """

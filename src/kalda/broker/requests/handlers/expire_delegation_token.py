@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40), versions 0-2: let a token end sooner, or at once (KIP-48)."""
+"""ExpireDelegationToken (key 40), versions 0-2: lets a token end sooner, or at once (KIP-48)."""
 
 from collections.abc import Coroutine
 from functools import partial

@@ -92,7 +92,7 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchParts:
-    """What Fetch requests need of a broker."""
+    """The parts of a broker that Fetch requests need."""
 
     authorizer: "Authorizer | None"
     throttle: ClientThrottle
@@ -109,7 +109,7 @@ class FetchParts:
 def handle_fetch(
     parts: FetchParts, context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
-    """Read what a request asks for, or let it wait for more."""
+    """Read the requested records, or delay the request until there are enough."""
     version = context.api_version
     fields = parse_fetch_request(frame, body_position, version)
     if len(frame) > LARGE_BYTES:
@@ -182,7 +182,7 @@ def _fetch_allowed(
     params: FetchParams,
     denied: dict[bytes, ErrorCode],
 ) -> RawResult:
-    """Read what a client may read, and respond at once with the errors of the rest."""
+    """Read the partitions that the client is allowed to read; the others get errors at once."""
     allowed = [entry for entry in session.entries if entry[0] not in denied]
     answers, size, _ = parts.replicas.read(params, allowed) if allowed else ([], 0, True)
     refused = [

@@ -45,7 +45,7 @@ def handle(
     request: ListConfigResourcesRequest,
     context: RequestContext,
 ) -> ListConfigResourcesResponse | Coroutine[None, None, ListConfigResourcesResponse]:
-    """Return UNSUPPORTED_VERSION for an unknown type; else read what the cluster has."""
+    """Return UNSUPPORTED_VERSION for an unknown type; otherwise list the cluster's resources."""
     if context.api_version == 0:
         return _list(cache, cluster_store, frozenset({ConfigResourceType.CLIENT_METRICS}))
     wanted = frozenset(request.resource_types) or _SUPPORTED

@@ -125,7 +125,7 @@ def _look_up_each(
 
 
 class _PutOff(NamedTuple):
-    """A look-up that goes on when a batch was searched."""
+    """A look-up that continues after a batch has been searched."""
 
     answers: list[ListOffsetsPartitionResponse]
     place: int

@@ -51,7 +51,7 @@ Answer = MetadataResponse | Coroutine[Any, Any, MetadataResponse]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataParts:
-    """What Metadata requests need of a broker."""
+    """The parts of a broker that Metadata requests need."""
 
     cache: MetadataCache
     cluster_id: str

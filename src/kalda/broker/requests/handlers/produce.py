@@ -99,7 +99,7 @@ _REFUSALS: Final = (RefusedError, ApiError, *LOG_ERRORS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceParts:
-    """What Produce requests need of a broker."""
+    """The parts of a broker that Produce requests need."""
 
     authorizer: "Authorizer | None"
     throttle: ClientThrottle
@@ -449,7 +449,7 @@ class _Results:
             self._waits.append((at, ProduceWait(partition, info.last_offset + 1)))
 
     def answer(self) -> RawResult:
-        """Return the reply to the request, or what it waits for."""
+        """Return the reply to the request, or the operation that it waits for."""
         parts, context = self._parts, self._context
         if context.api_version >= TOPIC_IDS_FROM:
             self.answers = [(context.topic_ids.get(name, name), result) for name, result in self.answers]

@@ -1,4 +1,4 @@
-"""ReleaseReadLease (key 20001), version 0: ends read leases and returns whether they held.
+"""ReleaseReadLease (key 20001), version 0: ends read leases, and returns whether they were still valid.
 
 Kalda's own. A lease held if its offsets were in the log until now: a truncation below its end breaks it, as
 after an unclean election. A change of the leader alone does not, because committed records stay.

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39), versions 0-2: let a token end later (KIP-48)."""
+"""RenewDelegationToken (key 39), versions 0-2: extends the life of a token (KIP-48)."""
 
 from collections.abc import Coroutine
 from functools import partial

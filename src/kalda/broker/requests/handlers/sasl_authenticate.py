@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36), versions 0-2: refused where no login is due.
+"""SaslAuthenticate (key 36), versions 0-2: refuses the request, because no login is in progress.
 
 Logins are handled by `kalda.broker.security.sasl_authenticator` before requests reach the dispatcher. What
 arrives here comes from a client that has logged in already, or through a listener without SASL.

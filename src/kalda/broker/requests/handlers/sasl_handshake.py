@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17), versions 0-1: refused where no login is due.
+"""SaslHandshake (key 17), versions 0-1: refuses the request, because no login is in progress.
 
 Logins are handled by `kalda.broker.security.sasl_authenticator` before requests reach the dispatcher. What
 arrives here comes from a client that has logged in already, or through a listener without SASL.

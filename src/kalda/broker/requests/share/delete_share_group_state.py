@@ -27,7 +27,7 @@ _SHAPES: Final = Shapes(DeleteShareGroupStateResponse, DeleteStateResult, Partit
 def handle(
     coordinator: ShareCoordinator, request: DeleteShareGroupStateRequest, context: RequestContext
 ) -> Pending[DeleteShareGroupStateResponse] | Coroutine[Any, Any, DeleteShareGroupStateResponse]:
-    """Answer when what the response says is replicated."""
+    """Respond when the changes reported in the response are replicated."""
 
     def operate(key: SharePartitionKey, each: PartitionData) -> Pending[None]:
         return coordinator.delete(key)

@@ -27,7 +27,7 @@ _SHAPES: Final = Shapes(InitializeShareGroupStateResponse, InitializeStateResult
 def handle(
     coordinator: ShareCoordinator, request: InitializeShareGroupStateRequest, context: RequestContext
 ) -> Pending[InitializeShareGroupStateResponse] | Coroutine[Any, Any, InitializeShareGroupStateResponse]:
-    """Answer when what the response says is replicated."""
+    """Respond when the changes reported in the response are replicated."""
 
     def operate(key: SharePartitionKey, each: PartitionData) -> Pending[None]:
         return coordinator.initialize(key, each.state_epoch, each.start_offset)

@@ -29,7 +29,7 @@ _SHAPES: Final = Shapes(ReadShareGroupStateResponse, ReadStateResult, PartitionR
 def handle(
     coordinator: ShareCoordinator, request: ReadShareGroupStateRequest, context: RequestContext
 ) -> Pending[ReadShareGroupStateResponse] | Coroutine[Any, Any, ReadShareGroupStateResponse]:
-    """Answer when what the response says is replicated."""
+    """Respond when the changes reported in the response are replicated."""
 
     def operate(key: SharePartitionKey, each: PartitionData) -> Pending[PartitionState]:
         return coordinator.read(key, each.leader_epoch)

@@ -28,7 +28,7 @@ _SHAPES: Final = Shapes(ReadShareGroupStateSummaryResponse, ReadStateSummaryResu
 def handle(
     coordinator: ShareCoordinator, request: ReadShareGroupStateSummaryRequest, context: RequestContext
 ) -> Pending[ReadShareGroupStateSummaryResponse] | Coroutine[Any, Any, ReadShareGroupStateSummaryResponse]:
-    """Answer when what the response says is replicated."""
+    """Respond when the changes reported in the response are replicated."""
 
     def operate(key: SharePartitionKey, each: PartitionData) -> Pending[PartitionState | None]:
         return coordinator.summary(key)

@@ -29,7 +29,7 @@ _SHAPES: Final = Shapes(WriteShareGroupStateResponse, WriteStateResult, Partitio
 def handle(
     coordinator: ShareCoordinator, request: WriteShareGroupStateRequest, context: RequestContext
 ) -> Pending[WriteShareGroupStateResponse] | Coroutine[Any, Any, WriteShareGroupStateResponse]:
-    """Answer when what the response says is replicated."""
+    """Respond when the changes reported in the response are replicated."""
 
     def operate(key: SharePartitionKey, each: PartitionData) -> Pending[None]:
         return coordinator.write(key, _change(each))

@@ -323,7 +323,7 @@ class ClassicMember:
     # Internals
 
     def _reset_after(self, code: ErrorCode, sent: Generation) -> None:
-        """Give up the generation after an error, unless it has changed meanwhile.
+        """Leave the generation after an error, unless it has changed meanwhile.
 
         The member id stays valid after ILLEGAL_GENERATION; with it, the rebalance that follows need not wait
         for the session of the old id to end.

@@ -244,7 +244,7 @@ class ClassicMembership(GroupMembership):
         return step
 
     async def _prepare(self) -> None:
-        """Commit, and give up what the protocol or the loss of the membership demands."""
+        """Commit, and release the partitions that the protocol or the lost membership requires."""
         member = self._member
         if self._subscriptions.assigned():
             offsets = await self._at_poll(self._before_revocation)

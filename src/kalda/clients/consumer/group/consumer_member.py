@@ -189,7 +189,7 @@ class ConsumerMember:
         self._go(MemberState.JOINING)
 
     def prepare_leaving(self) -> None:
-        """Begin to leave: partitions are given up first."""
+        """Begin to leave: partitions are released first."""
         if self.is_in_group:
             self._go(MemberState.PREPARE_LEAVING)
         elif self.state in (MemberState.FENCED, MemberState.STALE):

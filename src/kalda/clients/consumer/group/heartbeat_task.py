@@ -43,7 +43,7 @@ class HeartbeatTask:
             self._task = asyncio.create_task(self._run(), name="heartbeats")
 
     def wake(self) -> None:
-        """Look again at what is due: the member has changed."""
+        """Recompute the next heartbeat, because the member has changed."""
         self._changed.set()
 
     async def close(self) -> None:

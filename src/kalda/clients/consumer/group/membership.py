@@ -156,7 +156,7 @@ class GroupMembership(ABC):
         """Leave the group if this member is in it; failures are logged."""
 
     def _prepare_leave(self) -> None:  # noqa: B027
-        """Prepare to leave the group; the partitions are given up next."""
+        """Prepare to leave the group; the partitions are released next."""
 
     @abstractmethod
     def _has_lost_partitions(self) -> bool:
@@ -221,7 +221,7 @@ class GroupMembership(ABC):
         self._commits.commit_nowait(offsets, on_commit)
 
     async def leave(self, *, timeout_ms: int) -> None:
-        """Give up all partitions, with the listener's callback, and leave the group: `unsubscribe`."""
+        """Release all partitions, with the listener's callback, and leave the group: `unsubscribe`."""
         deadline = self._client.clock.monotonic() + timeout_ms / 1000
         await self._stop_rebalance()
         self._prepare_leave()
@@ -330,7 +330,7 @@ class GroupMembership(ABC):
         await self._leave_group(reason, max(min(left_ms, self._client.config.request_timeout_ms), 1))
 
     async def _release_partitions(self, deadline: float) -> None:
-        """Give up all partitions before the member leaves; `deadline` as in `_call_listener`."""
+        """Release all partitions before the member leaves; `deadline` as in `_call_listener`."""
         assigned = self._subscriptions.assigned()
         if not self._subscriptions.is_group_managed or not assigned:
             return

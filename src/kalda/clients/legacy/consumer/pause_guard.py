@@ -16,7 +16,7 @@ _PAUSES_PER_SESSION: Final = 3
 
 
 class PauseGuard:
-    """What the loop of a connector and its streams share."""
+    """Detects pauses of the process; the loop of a connector and its streams share one."""
 
     def __init__(self, session_timeout_s: float, *, monotonic: Callable[[], float] = monotonic) -> None:
         self._pause_s: Final = session_timeout_s / _PAUSES_PER_SESSION

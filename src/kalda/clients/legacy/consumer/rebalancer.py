@@ -42,7 +42,7 @@ class ConsumerRebalanceFailedError(ClientError):
 
 
 class Reading(Protocol):
-    """What a rebalance does with the streams."""
+    """The port by which a rebalance stops and starts the streams."""
 
     @property
     def is_reading(self) -> bool:
@@ -54,7 +54,7 @@ class Reading(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Take back what the program has not got, and commit what it consumed, if commits are automatic."""
+        """Withdraw messages not yet taken, and commit consumed ones if commits are automatic."""
 
     def abandon(self) -> None:
         """Take everything back without a commit: the partitions may be another's."""
@@ -158,7 +158,7 @@ class Rebalancer:
                 self._is_due.set()
 
     async def _synced_rebalance(self) -> None:
-        """Try until the consumer has what it should have."""
+        """Retry until the consumer owns its share of the partitions."""
         attempts = self._config.rebalance_max_retries + 1
         reason = ""
         for attempt in range(attempts):

@@ -84,7 +84,7 @@ class StreamReading:
         return self._feeder is None or not self._bootstrap.isdisjoint(_addresses(brokers))
 
     async def stop(self) -> None:
-        """Take back what programs have not got; commit what they consumed, if commits are automatic."""
+        """Withdraw messages not yet taken, and commit consumed ones if commits are automatic."""
         async with self._lock:
             self._drop()
             if self._config.auto_commit_enable or self.is_processed is not None:
@@ -132,7 +132,7 @@ class StreamReading:
             await self._storage.write(self._consumed())
 
     def on_room(self, stream: Stream) -> None:
-        """Go on with a stream whose queue was full; on the loop."""
+        """Resume a stream whose queue was full; runs on the loop."""
         if self._feeder is not None:
             self._feeder.on_room(stream)
 
@@ -180,7 +180,7 @@ class StreamReading:
             await asyncio.sleep(_IN_HAND_CHECK_S)
 
     async def _ask(self) -> bool:
-        """Return what the program says, in a thread of its own; an error means no."""
+        """Return the result of the program's callback, which runs in its own thread; an error means no."""
         assert self.is_processed is not None, "the caller looked"
         try:
             return await asyncio.to_thread(self.is_processed)

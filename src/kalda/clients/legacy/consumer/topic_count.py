@@ -1,4 +1,4 @@
-"""What a consumer wants: topics with numbers of streams, or a filter; and its registration in ZooKeeper.
+"""Defines the subscription of an old consumer, and encodes its registration in ZooKeeper.
 
 The registration of 0.8.2 is ``/consumers/<group>/ids/<consumer>`` with
 ``{"version":1,"subscription":{"orders":2},"pattern":"static","timestamp":"1395000000000"}``. With a filter

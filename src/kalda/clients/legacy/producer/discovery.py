@@ -17,7 +17,7 @@ from kalda.runtime.runtime import Runtime
 
 
 class Discovery(Protocol):
-    """What a producer knows about its cluster. `snapshot` may be read in any thread, the rest on the loop."""
+    """Finds a cluster's brokers and leaders. `snapshot` may be read in any thread, the rest on the loop."""
 
     @property
     def snapshot(self) -> ClusterMetadata:

@@ -122,7 +122,7 @@ class Producer:
             self._enqueue(data)
 
     def close(self) -> None:
-        """Send what is in the queue, then close the connections; harmless twice.
+        """Send the queued messages, then close the connections; a second call does nothing.
 
         Raises:
             IllegalStateError: a handler called it in the producer's own thread, or a signal handler that

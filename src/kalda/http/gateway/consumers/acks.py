@@ -43,7 +43,7 @@ class Acks:
         return True
 
     def to_commit(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return what can be committed and was not yet, of some partitions or of all."""
+        """Return the offsets that can be committed and have not been, of some partitions or of all."""
         found = {}
         for partition in self._next if partitions is None else partitions:
             if partition in self._next:

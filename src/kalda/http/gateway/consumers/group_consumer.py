@@ -62,7 +62,7 @@ class GroupConsumer(ConsumerRebalanceListener):
         await self._consumer.subscribe(self.topics, self)
 
     def renew(self) -> None:
-        """Note that the client is there."""
+        """Record that the client is still active."""
         self._used_at = asyncio.get_running_loop().time()
 
     def is_idle(self, now: float) -> bool:

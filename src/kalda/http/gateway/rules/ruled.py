@@ -93,7 +93,7 @@ class RuledEndpoints:
 
 
 def error_of_rule(decision: Decision) -> BrokerResponseError:
-    """Return the error of a fault, as if the cluster had answered with it."""
+    """Return a fault's error in the form of an error of the cluster."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR if decision.error is None else decision.error
     return error_for(code, f"rule {decision.rule}")
 

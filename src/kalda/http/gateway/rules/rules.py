@@ -52,7 +52,7 @@ class RuleError(ValueError):
 
 
 class RequestKind(Enum):
-    """What a request does. The value is the word in a rule."""
+    """The kinds of requests that rules name; the value is the word in a rule."""
 
     WRITE = "write"
     STREAM = "stream"
@@ -70,7 +70,7 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestOfCaller:
-    """What rules are compared with."""
+    """The properties of a request that rules match."""
 
     kind: RequestKind
     topics: tuple[str, ...]
@@ -86,7 +86,7 @@ _KINDS: Final[Mapping[str, RequestKind]] = {each.value: each for each in Request
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What happens to a request."""
+    """The effect of the rules on a request."""
 
     rule: str
     topic: str

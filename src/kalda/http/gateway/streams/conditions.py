@@ -37,7 +37,7 @@ _WHERE: Final = 'a path and, after it, a comparison: $.name, $.a[0]["b c"]=="tex
 
 @dataclass(frozen=True, slots=True)
 class JsonCondition:
-    """A path into the value and what is there."""
+    """A condition on the value at a path of a JSON value."""
 
     path: tuple[str | int, ...]
     operator: str | None
@@ -45,7 +45,7 @@ class JsonCondition:
     operand: object = None
 
     def matches(self, value: object) -> bool:
-        """Return whether a parsed JSON value has the place, and what is there compares as asked."""
+        """Return whether a parsed JSON value has the path and the value there meets the condition."""
         found: Any = value
         for step in self.path:
             if isinstance(step, str):
@@ -107,7 +107,7 @@ def parse_conditions(keys: Sequence[str], headers: Sequence[str], where: Sequenc
 
 
 def parse_json_condition(text: str) -> JsonCondition:
-    """Return the condition that a text stands for.
+    """Parse the text of a condition.
 
     Raises:
         InvalidParameterError: it is none.

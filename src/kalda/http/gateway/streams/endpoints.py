@@ -1,4 +1,4 @@
-"""Serves streams: as server-sent events (``text/event-stream``) and over WebSockets."""
+"""Serves ``/v1/topics/{topic}/stream``: a topic's records as server-sent events or over a WebSocket."""
 
 import asyncio
 import logging

@@ -39,7 +39,7 @@ class EventForm:
         return server_sent_event(format_event_id(position), self.render(record))
 
     async def prepare(self, records: Iterable[BytesRecord]) -> None:
-        """Make ready what `event` needs for records."""
+        """Load the schemas that `event` needs for records."""
         if self.schemas is not None:
             await self.schemas.prepare(records)
 
@@ -52,7 +52,7 @@ class EventForm:
         return b"".join(events)
 
     def position(self, position: Mapping[int, int]) -> bytes:
-        """Return what says the position alone."""
+        """Return an event that has only the position."""
         return position_event(format_event_id(position))
 
     def named(self, name: str, position: Mapping[int, int] | None, data: Mapping[str, object]) -> bytes:

@@ -95,11 +95,11 @@ class Feed:
         return sum(view.readers for view in self._views.values())
 
     async def wait_ready(self) -> None:
-        """Wait until the feed knows its place, or is over."""
+        """Wait until the feed knows its position, or has ended."""
         await self._ready.wait()
 
     def tail(self, partitions: frozenset[int] | None) -> dict[int, int]:
-        """Return the position of a reader that wants only what comes from now on."""
+        """Return the position of a reader that starts with new records."""
         return {
             partition: max(at, self.end_position.get(partition, 0))
             for partition, at in self.recent.next.items()
@@ -127,7 +127,7 @@ class Feed:
                 del self._views[form, partitions]
 
     async def run(self) -> None:
-        """Read until nobody reads any more, or reading is over for all."""
+        """Read until the last reader has left, the topic is deleted, or an error ends the feed."""
         leaving, reason = Leaving.RESET, None
         loop = asyncio.get_running_loop()
         try:

@@ -39,18 +39,18 @@ class OpenStream(Protocol):
 
     @property
     def caller(self) -> Caller:
-        """Whose rights apply."""
+        """The caller whose permissions apply."""
         ...
 
     def stop(self, end: tuple[str, str] | None = None) -> None:
         """End the stream, with an event that gives the reason if there is one."""
 
     def cut_off(self) -> None:
-        """End a stream whose connection takes nothing."""
+        """End a stream whose client does not read."""
 
 
 class Feeds:
-    """The feeds, by principal, topic and isolation; and who reads."""
+    """The feeds by principal, topic and isolation level, and their readers."""
 
     def __init__(self, limits: StreamLimits, forget_topic: Callable[[str], None]) -> None:
         """`forget_topic` is called with the name of a topic that was deleted."""
@@ -105,7 +105,7 @@ class Feeds:
             self._readers.discard(reader)
 
     def check_room(self) -> None:
-        """Check that another reader may come.
+        """Check that the limits allow another reader.
 
         Raises:
             HttpError: there are too many readers, or the process is shutting down (503).
@@ -154,7 +154,7 @@ class Feeds:
                 del self._feeds[key]
 
     async def _sweep(self) -> None:
-        """Cut off readers that take nothing, or whose login is no longer accepted."""
+        """Disconnect readers that do not read, or whose login is no longer accepted."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)

@@ -77,7 +77,7 @@ class StreamReader:
 
     @property
     def caller(self) -> Caller:
-        """Whose rights apply."""
+        """The caller whose permissions apply."""
         return self._caller
 
     async def run(self, start: Mapping[int, int] | None) -> None:
@@ -108,7 +108,7 @@ class StreamReader:
             self._task.cancel()
 
     def cut_off(self) -> None:
-        """End a stream whose connection takes nothing."""
+        """End a stream whose client does not read."""
         self.stop()
 
     async def _run(self, start: Mapping[int, int] | None) -> None:
@@ -253,7 +253,7 @@ class StreamReader:
     async def _skip_gap(
         self, consumer: Consumer, error: OffsetsOutOfRangeError, *, is_last_try: bool
     ) -> None:
-        """Go on where there are records, and say in an event which ones are gone."""
+        """Continue at the next existing record, and send an event with the offsets that are missing."""
         partitions = list(error.offsets)
         first = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
@@ -278,7 +278,7 @@ class StreamReader:
 
 
 class StalledError(Exception):
-    """The connection took nothing for too long; there is no use in another write."""
+    """The client has not read for too long; the connection takes no more data."""
 
 
 async def start_position(

@@ -58,7 +58,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """What a request for a stream asks for."""
+    """The parameters of a request for a stream."""
 
     topic: str
     start: Start
@@ -73,7 +73,7 @@ class StreamRequest:
 def parse_stream_request(
     topic: str, parameters: Iterable[tuple[str, str]], last_event_id: str | None, now_ms: int
 ) -> StreamRequest:
-    """Return what the parameters of a request ask for.
+    """Parse the parameters of a request.
 
     Args:
         topic: The topic's name, which is not checked here.

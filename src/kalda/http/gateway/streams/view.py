@@ -40,7 +40,7 @@ class Leaving(Enum):
 
 
 class Membership:
-    """A reader's place in a view, and what waits for it."""
+    """A reader of a view, and the bytes queued for it."""
 
     __slots__ = ("_queue", "_waiter", "end", "leaving", "position", "queued_bytes")
 
@@ -64,14 +64,14 @@ class Membership:
         return True
 
     def take(self) -> list[bytes]:
-        """Return and forget what waits."""
+        """Remove and return the queued bytes."""
         chunks = list(self._queue)
         self._queue.clear()
         self.queued_bytes = 0
         return chunks
 
     def leave(self, leaving: Leaving, position: dict[int, int]) -> None:
-        """End the membership behind what is queued."""
+        """End the membership after the queued bytes."""
         if self.leaving is None:
             self.leaving, self.position = leaving, position
             self._wake()

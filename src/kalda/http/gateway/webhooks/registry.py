@@ -56,7 +56,7 @@ class Webhooks:
 
     @property
     def runners(self) -> Mapping[str, WebhookRunner]:
-        """What runs, by name of the subscription."""
+        """The running webhooks by name of the subscription."""
         return self._runners
 
     async def put(self, subscription: Subscription) -> None:

@@ -109,7 +109,7 @@ class WebhookRunner(ConsumerRebalanceListener):
         await self._stop(partitions)
 
     async def _stop(self, partitions: Collection[TopicPartition]) -> None:
-        """End deliveries, and commit what they did."""
+        """End deliveries, and commit the delivered records."""
         tasks = [task for each in partitions if (task := self._tasks.pop(each, None)) is not None]
         for task in tasks:
             task.cancel()
@@ -145,7 +145,7 @@ class WebhookRunner(ConsumerRebalanceListener):
             await asyncio.sleep(max(self._backoff.seconds(attempts), attempt.retry_after_s))
 
     async def _bury(self, record: BytesRecord, attempt: Attempt, attempts: int) -> None:
-        """Write a record to the topic of dead letters, with headers that say what happened."""
+        """Write a record to the dead-letter topic, with headers that describe the failure."""
         topic = self.subscription.dead_letter_topic
         headers = [
             *record.headers,

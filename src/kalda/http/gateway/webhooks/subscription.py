@@ -38,7 +38,7 @@ class InvalidSubscriptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a webhook sends, and where."""
+    """The subscription of a webhook: the records that it sends, and the URL."""
 
     name: str
     topic: str
@@ -58,7 +58,7 @@ class Subscription:
 
     @property
     def conditions(self) -> Conditions:
-        """Which records are sent."""
+        """The conditions that records must meet to be sent."""
         return parse_conditions(self.keys, self.headers, self.where)
 
     @property
@@ -72,7 +72,7 @@ class Subscription:
         return f"kalda-webhook-{self.name}"
 
     def shown(self) -> dict[str, Any]:
-        """Return what a caller may see: all but the secret."""
+        """Return the fields that a caller may see: all but the secret."""
         return {
             "name": self.name,
             "topic": self.topic,

@@ -22,7 +22,7 @@ _OVERHEAD_BYTES: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request got."""
+    """The response to a request."""
 
     fingerprint: bytes
     """The digest of the request."""

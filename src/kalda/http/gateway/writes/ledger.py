@@ -234,7 +234,7 @@ class Ledger:
 
 
 class _Partition:
-    """One partition of keys: the requests that wait, and what this instance knows."""
+    """One partition of keys: the waiting requests, and the keys that this instance has read."""
 
     def __init__(self, ledger: Ledger, topic: str, number: int, table: KeyTable) -> None:
         self._ledger: Final = ledger
