@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kalda.cluster.history.author import requester_details
-from kalda.cluster.schema import NO_LEADER, BrokerInfo, PartitionState
+from kalda.cluster.schema import NO_LEADER, BrokerInfo, PartitionState, ReplicaAssignment
 from kalda.common.types import TopicPartition
 from kalda.controller.events import (
     BrokersChanged,
@@ -97,7 +97,7 @@ class ControllerEvents:
             case UncleanElectionChanged():
                 self._later(EventKind.ELECTION_REQUESTED, "unclean-allowed")
             case ReassignmentsRequested():
-                self._later(EventKind.REASSIGNMENT_REQUESTED, "")
+                self._note_moves(event)
             case LeaderAndIsrResponseReceived():
                 self._begin_failure(event)
             case _:
@@ -189,6 +189,26 @@ class ControllerEvents:
     def _begin_failure(self, event: LeaderAndIsrResponseReceived) -> None:
         reason = ", ".join(sorted({code.name for code in event.errors.values() if code}))
         self._begun = lambda: self._emit(EventKind.REPLICAS_REFUSED, event.broker_id, {"reason": reason})
+
+    def _note_moves(self, event: ReassignmentsRequested) -> None:
+        """Emit at once which partitions move: leaders and replicas change later, in steps of their own."""
+        of_topics: dict[str, list[tuple[int, ReplicaAssignment]]] = {}
+        for (topic, number), assignment in event.changes.items():
+            of_topics.setdefault(topic, []).append((number, assignment))
+        author = requester_details()
+        for topic, moves in of_topics.items():
+            for start in range(0, len(moves), PARTITIONS_PER_EVENT):
+                each = moves[start : start + PARTITIONS_PER_EVENT]
+                assignments = [assignment for _, assignment in each]
+                targets = {assignment.target for assignment in assignments}
+                details: dict[str, Plain] = {
+                    "partitions": [[number, -1] for number, _ in each],
+                    "replicas": min(targets) if len(targets) == 1 else (),
+                    "adding": sorted({broker for found in assignments for broker in found.adding}),
+                    "removing": sorted({broker for found in assignments for broker in found.removing}),
+                    **author,
+                }
+                self._cause = self._sink.emit(EventKind.REASSIGNMENT_REQUESTED, {"topic": topic}, details)
 
     def _later(self, kind: str, reason: str) -> None:
         details = {"reason": reason, **requester_details()}

@@ -188,6 +188,17 @@ def same_leader(effect: CausalEvent, cause: CausalEvent) -> bool:
     )
 
 
+def moved(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether an operator asked for the replica that comes, or that goes."""
+    added = set(effect.numbers("isr")) - set(effect.numbers("isr_before"))
+    gone = _removed(effect) | {effect.number("leader_before")} - {effect.number("leader")}
+    return (
+        same_topic(effect, cause)
+        and bool(partitions_of(effect) & partitions_of(cause))
+        and bool(added & set(cause.numbers("adding")) or gone & set(cause.numbers("removing")))
+    )
+
+
 def on_refusing_broker(effect: CausalEvent, cause: CausalEvent) -> bool:
     """Return whether the cause is about a broker that lost a leadership or its place among the replicas."""
     return cause.subject.get("broker") in _removed(effect) | {effect.number("leader_before")}
@@ -224,10 +235,12 @@ RULES: Final = (
     Rule(EventKind.ISR_CHANGED, EventKind.REPLICATION_FAILED, removed_broker, 5 * _MINUTE),
     Rule(EventKind.ISR_CHANGED, EventKind.SESSION_LOST, removed_broker, 5 * _MINUTE),
     Rule(EventKind.ISR_CHANGED, EventKind.SLOW_SYNC, removed_broker, _MINUTE),
+    Rule(EventKind.ISR_CHANGED, EventKind.REASSIGNMENT_REQUESTED, moved, _DAY),
     Rule(EventKind.ISR_CHANGED, EventKind.DIRECTORY_RECOVERED, added_broker, 5 * _MINUTE),
     Rule(EventKind.ISR_CHANGED, EventKind.BROKER_JOINED, added_broker, 30 * _MINUTE),
     Rule(EventKind.LEADER_CHANGED, EventKind.DIRECTORY_FAILED, on_refusing_broker, 2 * _MINUTE),
     Rule(EventKind.LEADER_CHANGED, EventKind.DIRECTORY_FULL, on_refusing_broker, 2 * _MINUTE),
+    Rule(EventKind.LEADER_CHANGED, EventKind.REASSIGNMENT_REQUESTED, moved, _DAY),
     # Groups and producers.
     Rule(EventKind.GROUP_STABLE, EventKind.GROUP_REBALANCING, same_group, 30 * _MINUTE, 0),
     Rule(EventKind.PRODUCER_REFUSED, EventKind.PRODUCER_FENCED, same_transactional_id, _DAY, 0),

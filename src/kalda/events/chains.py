@@ -190,5 +190,9 @@ def of_partition(topic: str, partition: int) -> Select:
     return select
 
 
-_SETTINGS_OF_REPLICAS: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+_SETTINGS_OF_REPLICAS: Final = (
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    ".replication.throttled.replicas",
+)
 """The settings of a topic that decide what its replicas may do."""

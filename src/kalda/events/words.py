@@ -151,6 +151,27 @@ _ELECTIONS: Final = {
 }
 
 
+def _moves(event: CausalEvent) -> str:
+    if "topic" not in event.subject:
+        return "partitions to other brokers"
+    what = f"{_count_of_partitions(event)} of topic {_of(event, 'topic')}"
+    replicas = event.numbers("replicas")
+    to = f" to {'broker' if len(replicas) == 1 else 'brokers'} {_numbers(replicas)}" if replicas else ""
+    adding, removing = event.numbers("adding"), event.numbers("removing")
+    if not adding and not removing:
+        return f"{what} no further, or to other places among its replicas"
+    return f"{what}{to} (adding {_numbers(adding)}, removing {_numbers(removing)})"
+
+
+def _quota(event: CausalEvent) -> str:
+    changes = event.details.get("changes")
+    if not isinstance(changes, Mapping):
+        return event.text("changes")
+    return ", ".join(
+        f"{key} removed" if value is None else f"{key}={value}" for key, value in changes.items()
+    )
+
+
 def _cap(text: str) -> str:
     return text[:1].upper() + text[1:]
 
@@ -201,6 +222,13 @@ def _member(event: CausalEvent) -> str:
     client = _of(event, "client")
     host = event.text("host")
     return f"member {_of(event, 'member')} (client id {client or 'none'}{', at ' + host if host else ''})"
+
+
+def _poll_hint(event: CausalEvent) -> str:
+    """Return what the text means that clients of Java and Kalda leave with when they process for too long."""
+    if "poll timeout has expired" not in event.text("reason"):
+        return ""
+    return "; it did not call poll() within its max.poll.interval.ms"
 
 
 def _times(event: CausalEvent) -> str:
@@ -301,7 +329,7 @@ _SENTENCES: Final[Mapping[str, Words]] = {
         f"{_cap(_member(event))} joined group {_of(event, 'group')}: {_reason(event)}."
     ),
     EventKind.MEMBER_LEFT: lambda event: (
-        f"{_cap(_member(event))} left group {_of(event, 'group')}: {_reason(event)}."
+        f"{_cap(_member(event))} left group {_of(event, 'group')}: {_reason(event)}{_poll_hint(event)}."
     ),
     EventKind.MEMBER_FAILED: lambda event: (
         f"{_cap(_member(event))} was removed from group {_of(event, 'group')}: {_reason(event)}."
@@ -325,7 +353,7 @@ _SENTENCES: Final[Mapping[str, Words]] = {
     EventKind.CLIENT_THROTTLED: _throttled,
     EventKind.QUOTA_CHANGED: lambda event: (
         f"A quota of {', '.join(f'{key} {name}' for key, name in event.subject.items())} was set: "
-        f"{event.text('changes')}{_by(event)}."
+        f"{_quota(event)}{_by(event)}."
     ),
     EventKind.CONFIG_CHANGED: lambda event: (
         f"Settings of {event.text('entity')} were changed: {event.text('changes')}{_by(event)}."
@@ -364,9 +392,7 @@ _SENTENCES: Final[Mapping[str, Words]] = {
         _ELECTIONS.get(_reason(event), f"An election was requested: {_reason(event)}").rstrip(".")
         + f"{_by(event)}."
     ),
-    EventKind.REASSIGNMENT_REQUESTED: lambda event: (
-        f"An operator asked to move partitions to other brokers{_by(event)}."
-    ),
+    EventKind.REASSIGNMENT_REQUESTED: lambda event: f"An operator asked to move {_moves(event)}{_by(event)}.",
     EventKind.REPLICAS_REFUSED: lambda event: (
         f"{_cap(_broker(event))} could not serve its replicas: {_reason(event)}."
     ),

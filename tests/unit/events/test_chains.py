@@ -370,3 +370,47 @@ def test_change_names_who_asked_for_it() -> None:
 
     assert 5 == len(texts)
     assert all(text.endswith(", by User:alice (client id shell, at 10.0.0.7).") for text in texts)
+
+
+def test_leader_that_a_move_replaced_is_explained_by_the_request() -> None:
+    """The replicas change long after the request, in steps that know nothing of it."""
+    story = Story()
+    story.add(
+        0,
+        0,
+        K.REASSIGNMENT_REQUESTED,
+        {"topic": "orders"},
+        partitions=[[3, -1]],
+        replicas=[2],
+        adding=[2],
+        removing=[1],
+    )
+    story.add(2, 1, K.BROKER_JOINED, {"broker": 2})
+    story.add(
+        0,
+        600,
+        K.ISR_CHANGED,
+        {"topic": "orders", "broker": 1},
+        partitions=[[3, 7]],
+        leader_before=1,
+        leader=1,
+        isr_before=[1],
+        isr=[1, 2],
+    )
+    story.lost_leader(600.1, 1, None)
+
+    answer = story.why()
+
+    assert [K.REASSIGNMENT_REQUESTED, K.ISR_CHANGED, K.LEADER_CHANGED] == kinds(answer)
+    assert (
+        "An operator asked to move partition 3 of topic orders to broker 2 (adding 2, removing 1)."
+        == answer.incidents[0].first.text
+    )
+    assert "kalda reassign list" == answer.incidents[0].commands[0]
+
+
+def test_quota_is_shown_as_settings_are() -> None:
+    story = Story()
+    story.add(0, 0, K.QUOTA_CHANGED, {"client": "c"}, changes={"producer_byte_rate": "2000", "x": None})
+    text = story.about(lambda event: True).incidents[0].first.text
+    assert "A quota of client c was set: producer_byte_rate=2000, x removed." == text

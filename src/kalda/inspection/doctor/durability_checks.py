@@ -62,10 +62,10 @@ def check_min_in_sync(cluster: ClusterSnapshot) -> Iterator[Finding]:
     if above:
         yield Finding(
             check="topics.min-isr-above-replicas",
-            severity=Severity.CRITICAL,
+            severity=Severity.WARNING,
             what=f"{counted(above, 'topic asks', 'topics ask')} for more in-sync replicas than there are.",
             evidence=some(above),
-            why="Every write with acks=all fails with NOT_ENOUGH_REPLICAS, whatever brokers run.",
+            why="Writes with acks=all fail as soon as one broker stops; Apache Kafka before 3.7 refuses all.",
             mend="kalda configs alter --topic TOPIC --add-config min.insync.replicas=…",
         )
     if equal:

@@ -1,10 +1,15 @@
 """Checks of partitions: leaders, replicas in sync, and how both are spread. Pure functions."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kalda.inspection.cluster_health import partition_health
 from kalda.inspection.doctor.findings import Finding, Severity, counted, some
 from kalda.inspection.doctor.snapshot import ClusterSnapshot
+
+if TYPE_CHECKING:
+    from kalda.clients.admin.topics import TopicPartitionInfo
+    from kalda.common.types import TopicPartition
 
 _UNBALANCED_PERCENT = 10
 """Kafka's default of `leader.imbalance.per.broker.percentage`: the controller moves leaders above it."""
@@ -24,10 +29,15 @@ def check_offline(cluster: ClusterSnapshot) -> Iterator[Finding]:
         )
 
 
+def _needed(cluster: ClusterSnapshot, partition: "TopicPartition", info: "TopicPartitionInfo") -> int:
+    """Return how many in-sync replicas writes need, which is no more than there are."""
+    return min(cluster.min_isr(partition.topic), len(info.replicas))
+
+
 def check_in_sync(cluster: ClusterSnapshot) -> Iterator[Finding]:
     """Find partitions with fewer replicas in sync than writes need, and those with fewer than they have."""
     led = {each: info for each, info in cluster.partitions.items() if info.has_leader}
-    below = [each for each, info in led.items() if len(info.isr) < cluster.min_isr(each.topic)]
+    below = [each for each, info in led.items() if len(info.isr) < _needed(cluster, each, info)]
     lacking = [each for each, info in led.items() if len(info.isr) < len(info.replicas) and each not in below]
     if below:
         yield Finding(
@@ -36,18 +46,21 @@ def check_in_sync(cluster: ClusterSnapshot) -> Iterator[Finding]:
             what=f"{counted(below, 'partition has', 'partitions have')} fewer in-sync replicas than "
             "min.insync.replicas.",
             evidence=some(
-                f"{each} (ISR {len(led[each].isr)}, minimum {cluster.min_isr(each.topic)})" for each in below
+                f"{each} (ISR {len(info.isr)}, minimum {_needed(cluster, each, info)})"
+                for each, info in led.items()
+                if each in below
             ),
             why="Producers with acks=all get NOT_ENOUGH_REPLICAS and cannot write to it.",
             mend="kalda topics describe --under-min-isr-partitions  # start the other brokers",
         )
     if lacking:
         absent = sorted({each for part in lacking for each in set(led[part].replicas) - set(led[part].isr)})
+        brokers = "broker" if len(absent) == 1 else "brokers"
         yield Finding(
             check="partitions.under-replicated",
             severity=Severity.WARNING,
             what=f"{counted(lacking, 'partition lacks', 'partitions lack')} in-sync replicas.",
-            evidence=f"{some(lacking)}; out of sync on {counted(absent, 'broker', 'brokers')} {some(absent)}",
+            evidence=f"{some(lacking)}; out of sync on {brokers} {some(absent)}",
             why="The records that a replica lacks are lost to it if the brokers in sync fail.",
             mend="kalda topics describe --under-replicated-partitions",
         )

@@ -77,7 +77,7 @@ def check_replica_fetch_size(cluster: ClusterSnapshot) -> Iterator[Finding]:
     above = [
         f"{topic} (max.message.bytes={value})"
         for topic, value in _largest(cluster)
-        if value > low + _LOG_OVERHEAD
+        if value > low + _LOG_OVERHEAD and not is_internal(cluster, topic)
     ]
     above += [
         f"message.max.bytes={value} of broker {broker_id}"

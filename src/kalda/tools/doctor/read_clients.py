@@ -130,7 +130,7 @@ async def _hanging(
     for first in range(0, len(partitions), _PARTITIONS_AT_ONCE):
         chosen = partitions[first : first + _PARTITIONS_AT_ONCE]
         described = await questions.ask_of_each(
-            "producers of", admin.describe_producers(chosen, outcomes=True, timeout_ms=PART_TIMEOUT_MS)
+            "producers", admin.describe_producers(chosen, outcomes=True, timeout_ms=PART_TIMEOUT_MS)
         )
         opened += [
             OpenTransaction(

@@ -1,10 +1,11 @@
 """`kalda why`: the commands, one for each kind of subject."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from kalda.clients.errors import ClientError
 from kalda.command.command import Tool, command, noun
 from kalda.command.errors import ToolUsageError
 from kalda.command.names import GroupName, TopicName
@@ -22,6 +23,9 @@ from kalda.events.chains import (
 )
 from kalda.events.event import CausalEvent, EventKind
 from kalda.tools.why.answers import Collected, collect, print_answer, since_ms_of
+
+if TYPE_CHECKING:
+    from kalda.clients.admin.async_admin import AsyncAdmin
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -49,15 +53,36 @@ async def partition_(tool: Tool, partition: str, since: str) -> None:
     name = parse_partition(partition)
     since_ms = since_ms_of(since)
     async with tool.admin() as admin:
-        described = (await admin.describe_topics([name.topic]))[name.topic]
-        found = [each for each in described.partitions if each.partition == name.partition]
-        if not found:
-            raise ToolUsageError(f"topic {name.topic} has no partition {name.partition}")
-        (info,) = found
-        collected = await collect(admin, since_ms, {"topic": name.topic}, info.replicas)
-    leader = f"leader {info.leader_id}" if info.has_leader else "no leader"
-    facts = (f"{name}: {leader}, in-sync replicas {_ids(info.isr)} of {_ids(info.replicas)}",)
+        described = await admin.describe_topics([name.topic], outcomes=True)
+        topic = described.results.get(name.topic)
+        replicas: Sequence[int] = ()
+        if topic is None:
+            # Its deletion is an event.
+            facts = [f"topic {name.topic}: {described.errors[name.topic]}"]
+        else:
+            found = [each for each in topic.partitions if each.partition == name.partition]
+            if not found:
+                raise ToolUsageError(f"topic {name.topic} has no partition {name.partition}")
+            (info,) = found
+            replicas = info.replicas
+            leader = f"leader {info.leader_id}" if info.has_leader else "no leader"
+            facts = [f"{name}: {leader}, in-sync replicas {_ids(info.isr)} of {_ids(info.replicas)}"]
+            facts += await _moves(admin, name)
+        collected = await collect(admin, since_ms, {"topic": name.topic}, replicas)
     _answer(tool, f"partition {name}", collected, of_partition(name.topic, name.partition), facts)
+
+
+async def _moves(admin: "AsyncAdmin", partition: TopicPartition) -> list[str]:
+    """Return that a partition is being moved, if it is."""
+    try:
+        move = (await admin.list_partition_reassignments([partition])).get(partition)
+    except ClientError:
+        # The user may not see moves, or there is no controller to ask.
+        return []
+    if move is None:
+        return []
+    to, off = _ids(move.adding_replicas), _ids(move.removing_replicas)
+    return [f"{partition} is being moved: replicas come to brokers {to}, and leave brokers {off}"]
 
 
 @command("topic", why)

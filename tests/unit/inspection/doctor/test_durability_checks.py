@@ -39,7 +39,7 @@ def test_min_insync_replicas_is_compared_with_the_replicas() -> None:
     )
 
     assert "above (minimum 3, replicas 2)" == findings["topics.min-isr-above-replicas"].evidence
-    assert Severity.CRITICAL is findings["topics.min-isr-above-replicas"].severity
+    assert Severity.WARNING is findings["topics.min-isr-above-replicas"].severity
     assert "equal (minimum 2, replicas 2)" == findings["topics.min-isr-equals-replicas"].evidence
     assert Severity.ADVICE is findings["topics.min-isr-one"].severity
 

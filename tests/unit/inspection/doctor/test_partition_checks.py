@@ -24,7 +24,16 @@ def test_a_partition_below_min_insync_replicas_is_worse_than_one_that_lacks_repl
 
     assert ["partitions.under-min-isr", "partitions.under-replicated"] == list(findings)
     assert "a-0 (ISR 1, minimum 2)" == findings["partitions.under-min-isr"].evidence
-    assert "b-0; out of sync on 1 broker 2" == findings["partitions.under-replicated"].evidence
+    assert "b-0; out of sync on broker 2" == findings["partitions.under-replicated"].evidence
+
+
+def test_writes_need_no_more_in_sync_replicas_than_there_are() -> None:
+    """As in Apache Kafka since 3.7: such a topic takes writes while all its replicas are in sync."""
+    settings = {"a": {"min.insync.replicas": "3"}}
+    findings = found(cluster(topic("a", (0, (0, 1), (0, 1))), topic_settings=settings))
+    assert "partitions.under-min-isr" not in findings
+    findings = found(cluster(topic("a", (0, (0, 1), (0,))), topic_settings=settings))
+    assert "a-0 (ISR 1, minimum 2)" == findings["partitions.under-min-isr"].evidence
 
 
 def test_leaders_that_are_not_preferred_are_advice_unless_they_are_many() -> None:

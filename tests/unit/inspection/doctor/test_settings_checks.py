@@ -138,6 +138,15 @@ def test_a_large_message_of_one_topic_is_compared_with_what_brokers_carry() -> N
     )
 
 
+def test_topic_that_brokers_create_for_themselves_is_no_finding() -> None:
+    """They write `__cluster_history` from the first change on; a new cluster is to be sound."""
+    history = topic("__cluster_history", (0, (0, 1, 2), (0, 1, 2)))
+    large = {"__cluster_history": own("max.message.bytes", "4194304")}
+    snapshot = replace(cluster(T, history, settings=SOUND), topic_settings=large)
+
+    assert "settings.message-above-replica-fetch" not in found(snapshot)
+
+
 def test_a_retention_of_a_compacted_topic_counts_only_if_it_was_set_for_the_topic() -> None:
     snapshot = cluster(T, topic_settings={"t": {"cleanup.policy": "compact", "retention.ms": "1000"}})
     assert {} == found(snapshot)
