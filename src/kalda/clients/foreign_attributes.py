@@ -1,4 +1,4 @@
-"""Names the counterparts of other clients' methods and attributes, for the error about such a name."""
+"""Maps methods and attributes of other clients to Kalda's, for the error about an unknown name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar

@@ -1,4 +1,4 @@
-"""A cluster of real brokers and a real coordination server on simulated machines: `SimulatedCluster`."""
+"""Runs real brokers and a real coordination server on simulated machines: `SimulatedCluster`."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The simulated disk of one machine: `SimulatedDisk` and, for each process, `SimulatedFileSystem`.
+"""Simulates the disk of one machine: `SimulatedDisk` and, for each process, `SimulatedFileSystem`.
 
 The end of a process loses nothing that it wrote. A loss of power may lose everything that was not synced, in
 the way of a journaling file system: of the changes of names since the last sync a prefix survives; of the

@@ -1,4 +1,4 @@
-"""The event loop of one simulated process: `SimulatedEventLoop`.
+"""Implements the event loop of one simulated process: `SimulatedEventLoop`.
 
 It is an asyncio loop without a selector and without a thread. `run_once` does what one iteration of asyncio's
 loop does; the scheduler calls it. What has no place in a simulation, such as sockets and signals, raises

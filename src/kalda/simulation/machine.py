@@ -1,4 +1,4 @@
-"""A simulated machine and the processes that run on it: clock, background work, and `SimulatedProcess`."""
+"""Simulates a machine and the processes on it: clock, background work, and `SimulatedProcess`."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""The simulated network: hosts, listeners and streams with latency, cuts and resets.
+"""Simulates the network: hosts, listeners and streams with latency, cuts and resets.
 
 A stream is a pair of pipes. What one side sends arrives at the other after the latency of the link, in order
 within a direction of a connection and in any order between connections. While a link is cut in a direction,

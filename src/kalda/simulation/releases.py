@@ -1,4 +1,4 @@
-"""The releases of Apache Kafka that simulations model."""
+"""Lists the releases of Apache Kafka that simulations model."""
 
 from typing import Final
 

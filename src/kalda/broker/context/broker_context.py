@@ -1,4 +1,4 @@
-"""The parts of a broker that exist before it is assembled: identity, settings, ZooKeeper session and logs.
+"""Holds the parts of a broker that exist before it is assembled: identity, settings, ZooKeeper session, logs.
 
 `kalda.broker.server` makes a `BrokerContext` once the settings are read and the logs are open. The functions
 that build the rest of the broker take it; the objects that they build take the parts that they use.

@@ -1,4 +1,4 @@
-"""The error of a broker that cannot start; it imports nothing, so that other processes can report it."""
+"""Defines the error of a broker that cannot start. It imports nothing, so any process can report it."""
 
 
 class BrokerStartError(Exception):

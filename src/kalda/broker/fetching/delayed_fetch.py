@@ -1,4 +1,4 @@
-"""A fetch that found fewer bytes than ``fetch.min.bytes`` and waits for more, up to ``fetch.max.wait.ms``.
+"""Delays a fetch that finds fewer bytes than ``fetch.min.bytes``, for up to ``fetch.max.wait.ms``.
 
 It completes when enough bytes are there, when a partition can no longer be read here as the fetch asks, or
 when it expires. It then reads what there is and responds. `WaitingFetch` has the rule for the end of the

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): the broker keeps what a client fetches from one request to the next.
+"""Keeps incremental fetch sessions (KIP-227): which partitions a client fetches from request to request.
 
 A full request (epoch 0) names every partition and may open a session. The incremental requests after it name
 only the partitions that changed, and their responses contain only partitions with changes. The cache holds at

@@ -1,4 +1,4 @@
-"""The state of ``__cluster_history`` on its leader, as the coordinator runtime loads and extends it."""
+"""Keeps the state of ``__cluster_history`` on its leader, for the coordinator runtime."""
 
 from collections.abc import Callable, Iterable
 from typing import Final

@@ -1,4 +1,4 @@
-"""An internal topic as coordinators see it: appended to with acks=all, read up to the log's end."""
+"""Gives coordinators the log of an internal topic: appends with acks=all, reads up to the log's end."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Read leases: clients that see a partition's files read them in place, and deletions wait for them.
+"""Grants read leases: clients read the files of a partition in place, and deletions wait for them.
 
 A lease covers offsets of one partition for a bounded time. While it lasts, retention, DeleteRecords and the
 log cleaner leave the segments with these offsets in place. `read_leases` is the table, without I/O;

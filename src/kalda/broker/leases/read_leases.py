@@ -1,4 +1,4 @@
-"""The table of read leases: which offsets of which partition are leased, and until when. Sans-IO.
+"""Keeps the table of read leases: which offsets of which partition are leased, and until when. Sans-IO.
 
 Deletion asks `removable_below` and the log cleaner `begin_rewrite` before they touch a segment. A refusal is
 noted: from then on no new lease covers those offsets, so that readers which come one after the other cannot

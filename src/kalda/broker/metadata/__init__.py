@@ -1,4 +1,4 @@
-"""The broker's metadata of its cluster: topics and brokers, feature levels, and its own registration.
+"""Keeps the broker's metadata of its cluster: topics, brokers, feature levels, and its own registration.
 
 The controller sends the metadata; ZooKeeper keeps registration and features. The package decides no
 leadership. It uses no other package of the broker; outside it uses the values of `kalda.controller.effects`,

@@ -1,4 +1,4 @@
-"""The finalized features of the cluster: ``/feature``, in Kafka's format (KIP-584).
+"""Keeps the finalized features of the cluster, stored in ``/feature`` in Kafka's format (KIP-584).
 
 A finalized feature is in force on every broker, and clients may rely on it. With ``transaction.version`` 2
 each end of a transaction raises the epoch of its producer (KIP-890). ``group.version`` 1 enables consumer

@@ -1,4 +1,4 @@
-"""The broker's copy of the cluster's metadata: live brokers, the controller, the leader of each partition.
+"""Caches the cluster's metadata: live brokers, the controller, the leader of each partition.
 
 The controller keeps it current through `MetadataCache.apply`. All access is on the event loop. A
 `TopicMetadata` is replaced, never changed, so a handler's copy stays consistent, and a look-up costs the same

@@ -1,4 +1,4 @@
-"""The metrics of moves between log directories, under Kafka's names; their values are read at each scrape."""
+"""Registers the metrics of moves between log directories, under Kafka's names."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,1 +1,1 @@
-"""The listeners of a broker that speak NATS's protocol, over the sans-IO core in `kalda.nats`."""
+"""Serves NATS's protocol on listeners of a broker, over the sans-IO core in `kalda.nats`."""

@@ -1,4 +1,4 @@
-"""The SASL login of the brokers of `kalda start` at their own coordination server, for `zookeeper.set.acl`.
+"""Logs the brokers of `kalda start` in to their coordination server by SASL, for `zookeeper.set.acl`.
 
 The broker of a single process needs no login, because its session is in-process; what it creates names the
 same user. So the brokers of a later start with `--brokers N` may change it, and the other way round.

@@ -1,4 +1,4 @@
-"""A file system that can be full, failing or read-only: `FaultyFileSystem`."""
+"""Implements a file system that fails on demand as if full, broken or read-only: `FaultyFileSystem`."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""A DeleteRecords request that waits until every live replica has raised its log start offset.
+"""Delays a DeleteRecords response until every live replica has raised its log start offset.
 
 This leader has raised its own. A replica that became leader before it raises its own would show the deleted
 records again. At expiry the partitions that are not done get REQUEST_TIMED_OUT: the start is raised here, and

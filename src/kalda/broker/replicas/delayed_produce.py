@@ -1,4 +1,4 @@
-"""A produce request with acks=all that waits until every in-sync replica has its records.
+"""Delays a produce response with acks=all until every in-sync replica has the records.
 
 A partition is done when its high watermark has passed the last record, when the ISR has become too small, or
 when this broker no longer leads it. A new epoch of the same leader ends nothing, as in Kafka: a broker that

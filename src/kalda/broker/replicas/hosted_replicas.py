@@ -1,4 +1,4 @@
-"""The table of the replicas that a broker hosts, and of those that it should host and cannot serve.
+"""Keeps the table of the replicas that a broker hosts, and of those that it fails to host.
 
 The data path looks a partition up by the bytes of the topic's name or id as they are on the wire, so that it
 decodes no string.

@@ -1,4 +1,4 @@
-"""The state that a leader keeps of each follower, and the change of the ISR that it may propose.
+"""Keeps a leader's state of each follower, and decides the change of the ISR that it may propose.
 
 These are values and small rules: `kalda.broker.replicas.partition` applies them, and
 `kalda.broker.replicas.isr_changes` writes the changes to ZooKeeper.

@@ -1,4 +1,4 @@
-"""One partition with a replica on this broker: its role, in-sync replicas (ISR) and high watermark.
+"""Represents a partition with a replica on this broker: its role, in-sync replicas and high watermark.
 
 `Partition` keeps this state and decides how it changes. It handles no requests and writes nothing to
 ZooKeeper. The controller's requests change the role (`become_leader`, `become_follower`); appends and the

@@ -1,4 +1,4 @@
-"""A delayed operation that waits until each of its partitions is settled.
+"""Delays an operation until each of its partitions is settled.
 
 The subclasses of `LedPartitionWait` define what settles a partition: for a produce the replication of its
 records, for a DeleteRecords the log starts of the replicas. When a partition is checked is the same for all.

@@ -1,4 +1,4 @@
-"""Counters by topic: records and bytes in and out, requests, and failures on this broker.
+"""Counts records and bytes in and out, requests, and failures of each topic on this broker.
 
 The data path adds to the `BrokerTopicMetrics` that a partition holds; the totals of all topics are summed at
 each scrape. The names are Kafka's (``BrokerTopicStats``, ``BrokerTopicMetrics``).

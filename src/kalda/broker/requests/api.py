@@ -1,4 +1,4 @@
-"""The contract between the dispatcher and the request handlers: `ApiHandler` and `RequestContext`.
+"""Defines the contract between the dispatcher and the request handlers: `ApiHandler`, `RequestContext`.
 
 Each API key has one handler, registered as data with its version range. A handler returns one of these:
 

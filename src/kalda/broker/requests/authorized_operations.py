@@ -1,4 +1,4 @@
-"""The authorized operations that responses carry as bit sets (KIP-430); without an authorizer, all of them.
+"""Computes the authorized operations in responses (KIP-430), as bit sets; without an authorizer, all.
 
 Bit n stands for ACL operation n of the protocol.
 """

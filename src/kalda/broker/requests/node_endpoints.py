@@ -1,4 +1,4 @@
-"""The addresses of new leaders, which Produce and Fetch return beside NOT_LEADER_OR_FOLLOWER (KIP-951)."""
+"""Looks up the addresses of new leaders for Produce and Fetch responses (KIP-951)."""
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.protocol.fast.wire import NodeEndpoint

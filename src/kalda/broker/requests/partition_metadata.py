@@ -1,4 +1,4 @@
-"""A partition's leader and replicas as Metadata and DescribeTopicPartitions return them to a client.
+"""Builds a partition's leader and replicas for Metadata and DescribeTopicPartitions responses.
 
 The rules are Kafka's. A partition whose leader the client cannot reach has leader -1 and an error: from
 Metadata v6, LISTENER_NOT_FOUND if the leader is alive without the client's listener.

@@ -1,4 +1,4 @@
-"""The parts of share groups, which a broker makes when they are first used: `LazyShare`.
+"""Builds the parts of share groups when a broker first uses them: `LazyShare`.
 
 Few clusters have share groups, but their modules cost a broker processor time at its start, and memory. So
 only this module is imported at the start. The rest follows with the first request that is about share groups,

@@ -1,4 +1,4 @@
-"""The share partitions that this broker leads, and the share sessions of its clients.
+"""Holds the share partitions that this broker leads, and the share sessions of its clients.
 
 A share partition is there while a session names it: its state is read when the first one does, so that it is
 current even if the offsets of the group were reset meanwhile. Kafka's counterpart is

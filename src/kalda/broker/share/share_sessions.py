@@ -1,4 +1,4 @@
-"""Share sessions: the broker keeps which partitions a member of a share group fetches.
+"""Keeps share sessions: which partitions a member of a share group fetches.
 
 A request with epoch 0 opens a session with its partitions, those after it add and remove some, and one with
 epoch -1 closes it. A session ends with its connection, too. Kafka's counterpart is ``ShareSessionCache``.

@@ -1,4 +1,4 @@
-"""The rules of topic names, and the names of internal topics.
+"""Validates topic names, and lists the names of internal topics.
 
 A metric's name has the topic's name with every ``.`` replaced by ``_``. Two names that differ only there
 collide, and only one of them may exist.

@@ -1,4 +1,4 @@
-"""Names settings of other clients, with what takes their place here, for the error about such a name.
+"""Maps setting names of other clients to Kalda's, for the error about an unknown name.
 
 The names are those of kafka-python and aiokafka, and of librdkafka (confluent-kafka) with underscores in
 place of the dots. A setting of the same name and meaning is none of these. Another name is not accepted: two

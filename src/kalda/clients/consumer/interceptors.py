@@ -1,4 +1,4 @@
-"""Calls a user's interceptors; what they raise is logged and changes nothing, as in Java's client."""
+"""Calls a user's interceptors; their exceptions are logged and change nothing, as in Java's client."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

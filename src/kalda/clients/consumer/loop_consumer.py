@@ -1,4 +1,4 @@
-"""The half of a synchronous consumer that lives on the loop thread.
+"""Implements the half of a synchronous consumer that runs on the loop thread.
 
 It is an `AsyncConsumer` whose callbacks are left for the user's thread instead of being called.
 """

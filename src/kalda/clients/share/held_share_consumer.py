@@ -1,4 +1,4 @@
-"""A share consumer whose records are acknowledged after later polls, while it renews their locks.
+"""Implements a share consumer that acknowledges records after later polls, and renews their locks.
 
 Workers and the transports of task queues are built on it.
 """

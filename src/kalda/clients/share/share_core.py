@@ -1,4 +1,4 @@
-"""The parts of a share consumer behind both interfaces: what was handed out, and what runs on the loop.
+"""Implements the share consumer behind both interfaces: records handed out, and tasks on the loop.
 
 The methods of the second part belong to the loop. Those of the first belong to the user: the thread or task
 that polls. The two meet in `_buffer`, to which the loop adds and from which the user takes.

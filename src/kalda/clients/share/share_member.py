@@ -1,4 +1,4 @@
-"""The member of a share group (KIP-932): its epoch, its heartbeats, its assignment. Sans-IO.
+"""Keeps the epoch, heartbeats and assignment of a share group's member (KIP-932). Sans-IO.
 
 The coordinator assigns partitions, and several members may have the same ones, so a member uses a new
 assignment at once and acknowledges nothing. `ShareMembership` sends the heartbeats.

@@ -1,4 +1,4 @@
-"""The share session with one broker: its epoch, its partitions, and what its responses mean. Sans-IO.
+"""Keeps the share session with one broker: its epoch, its partitions, and its responses. Sans-IO.
 
 A request with epoch 0 opens a session with its partitions, the next ones say what changed, and one with epoch
 -1 closes it. After any error of a session the next request opens another one. What the session before had

@@ -1,4 +1,4 @@
-"""The topics and the group behind a task queue: what the transports of Celery and taskiq create.
+"""Creates the topics and the share group behind a task queue of Celery or taskiq.
 
 Tasks with a time are in a topic of their own, ``<queue>.delayed``: records that wait count as in flight, so
 in the queue's topic they would hold up those behind them.

@@ -1,4 +1,4 @@
-"""The pages that need no login: the login itself, the colours, errors, and files of the pages."""
+"""Serves the pages that need no login: the login, the colours, errors, and the pages' files."""
 
 import time
 from mimetypes import guess_type

@@ -1,4 +1,4 @@
-"""The pages of groups: list, members and lag; reset, deletion."""
+"""Serves the pages of groups: list, members, lag, offset resets, deletion."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The page of a topic's history: who changed its partitions, leaders, settings and ACLs, and when."""
+"""Serves the page of a topic's history: who changed its partitions, leaders, settings and ACLs, and when."""
 
 import asyncio
 import json

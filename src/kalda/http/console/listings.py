@@ -1,4 +1,4 @@
-"""Tables that need no template of their own: columns and rows of cells. No I/O."""
+"""Defines tables that need no template of their own: columns and rows of cells. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The pages of transactions, moves of partitions, and clients."""
+"""Serves the pages of transactions, moves of partitions, and clients."""
 
 import asyncio
 import time

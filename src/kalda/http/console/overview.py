@@ -1,4 +1,4 @@
-"""The pages of the cluster: overview, brokers, log directories and settings of a broker."""
+"""Serves the pages of the cluster: overview, brokers, log directories, and a broker's settings."""
 
 import asyncio
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The pages of Spark queries and pipelines: lag, batches, and dead letters to edit, retry and drop."""
+"""Serves the pages of Spark queries and pipelines: lag, batches, and dead letters to edit, retry and drop."""
 
 import asyncio
 from collections import Counter

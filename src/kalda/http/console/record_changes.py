@@ -1,4 +1,4 @@
-"""The changes of records: produce one, edit and resend one, replay some to a topic."""
+"""Produces a record, edits and resends one, and replays records to a topic, from the console."""
 
 import base64
 import binascii

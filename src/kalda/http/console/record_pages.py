@@ -1,4 +1,4 @@
-"""The pages of records: browse, one record, live tail."""
+"""Serves the pages of records: browsing, one record, live tail."""
 
 import asyncio
 import json

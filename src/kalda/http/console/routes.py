@@ -1,4 +1,4 @@
-"""The addresses of the console's pages."""
+"""Maps the addresses of the console to its pages."""
 
 import asyncio
 import secrets

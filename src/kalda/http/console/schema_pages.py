@@ -1,4 +1,4 @@
-"""The pages of the registry: subjects, and the versions of one side by side."""
+"""Serves the pages of the schema registry: subjects, and two versions side by side."""
 
 from typing import Final
 

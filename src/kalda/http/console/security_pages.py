@@ -1,4 +1,4 @@
-"""The pages of ACLs, users and quotas."""
+"""Serves the pages of ACLs, users and quotas."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The changes of topics: create, clone, settings, partitions, purge, delete."""
+"""Changes topics from the console: create, clone, settings, partitions, purge, delete."""
 
 import re
 from collections.abc import Mapping

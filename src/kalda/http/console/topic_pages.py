@@ -1,4 +1,4 @@
-"""The pages of topics: the list, partitions, settings, and the groups that read a topic."""
+"""Serves the pages of topics: the list, partitions, settings, and the groups that read a topic."""
 
 import asyncio
 from collections.abc import Sequence

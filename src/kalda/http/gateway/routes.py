@@ -1,4 +1,4 @@
-"""The routes of the gateway, relative to ``/v1``."""
+"""Maps the paths of the gateway, relative to ``/v1``, to its endpoints."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""The errors of Confluent's registry, with their codes and messages; clients look at both."""
+"""Defines the errors of Confluent's registry with their codes and messages, on which clients depend."""
 
 from kalda.http.errors import HttpError
 

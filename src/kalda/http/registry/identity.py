@@ -1,4 +1,4 @@
-"""The JSON that processes of a registry exchange through their group, the same as Confluent's.
+"""Encodes the JSON that processes of a registry exchange through their group, as Confluent's do.
 
 A member's metadata says who it is. The leader of the group chooses the writer, which Confluent calls master:
 

@@ -1,4 +1,4 @@
-"""The records of the topic ``_schemas``: their keys and values, in the JSON of Confluent's registry.
+"""Encodes the records of the topic ``_schemas``, in the JSON of Confluent's registry.
 
 Keys are compared byte by byte by the cleaner of a log, so the order of the fields counts:
 

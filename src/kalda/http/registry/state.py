@@ -1,4 +1,4 @@
-"""The state of a registry: what the records of the topic add up to, in the order of their offsets.
+"""Keeps the state of a registry, computed from the records of its topic in the order of their offsets.
 
 Nothing else changes it. A writer, too, sees its change only when it has read its own record back, so loading
 and running are one code path, and every process that read the same records has the same state.

@@ -1,4 +1,4 @@
-"""Names of subjects with contexts: ``:.context:subject``, and ``subject`` in the default context ``.``."""
+"""Parses subjects with contexts: ``:.context:subject``, and ``subject`` in the default context ``.``."""
 
 from dataclasses import dataclass
 from typing import Final, Self

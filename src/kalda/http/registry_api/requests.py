@@ -1,4 +1,4 @@
-"""One request to the registry: its path, its parameters, its body.
+"""Reads the path, the parameters and the body of a request to the registry.
 
 Paths are split before they are decoded, since the name of a subject may have a slash. A path under
 ``/contexts/CONTEXT`` is that of the same resource in a context, and an alias stands for its subject.

@@ -1,4 +1,4 @@
-"""The bodies of responses about versions and configurations, with the fields in Confluent's order."""
+"""Builds the bodies of responses about versions and configurations, with fields in Confluent's order."""
 
 from kalda.http.registry.changes import CONFIG_FIELDS
 from kalda.http.registry.contents import Content, Json, reference_json

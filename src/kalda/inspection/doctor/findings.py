@@ -1,4 +1,4 @@
-"""A finding of `kalda doctor`, and the order of findings. Values only."""
+"""Defines a finding of `kalda doctor`, and the order of findings. Values only."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

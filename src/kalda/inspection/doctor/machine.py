@@ -1,4 +1,4 @@
-"""The checks of a broker's machine: limits, disks, clock, memory and permissions. Values and pure functions.
+"""Checks a broker's machine: limits, disks, clock, memory and permissions. Values and pure functions.
 
 `vm.max_map_count` is not among them: a broker of Kalda reads and writes its logs and indexes without mapping
 them into memory.

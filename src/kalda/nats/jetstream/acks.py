@@ -1,4 +1,4 @@
-"""The subjects and bodies of acknowledgements."""
+"""Encodes and parses the subjects and bodies of acknowledgements."""
 
 from typing import Final, NamedTuple
 

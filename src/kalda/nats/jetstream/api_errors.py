@@ -1,4 +1,4 @@
-"""The errors of JetStream's API, with nats-server's codes and texts."""
+"""Defines the errors of JetStream's API, with nats-server's codes and texts."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The configuration of a consumer: read from requests, checked, and written as JSON.
+"""Parses, checks and encodes the configuration of a consumer.
 
 The order of the checks and their texts are nats-server's, and so are the defaults.
 """

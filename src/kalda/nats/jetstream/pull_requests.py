@@ -1,4 +1,4 @@
-"""The requests of clients for messages of a pull consumer, in their order."""
+"""Queues the requests of clients for messages of a pull consumer."""
 
 import json
 from collections import OrderedDict

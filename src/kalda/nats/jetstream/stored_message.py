@@ -1,4 +1,4 @@
-"""A message of a stream, and the record that keeps it.
+"""Converts messages of a stream to records and back.
 
 The record's key is the subject, its value the payload, its headers the message's. A record that a client of
 Kafka has written may have another key: its subject is then the stream's own, and `Kalda-Key` has the key.

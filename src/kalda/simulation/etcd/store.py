@@ -1,4 +1,4 @@
-"""The keys of a simulated etcd: revisions, transactions, history, compaction, leases. No I/O, no time.
+"""Keeps the keys of a simulated etcd: revisions, transactions, history, compaction, leases. No I/O, no time.
 
 As etcd does, and as `kalda.etcd` relies on:
 

@@ -1,4 +1,4 @@
-"""Clients of the coordination server that read and write a few znodes: linearizable, and no watch lost."""
+"""Clients read and write a few znodes: the history must be linearizable, and no watch may be lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""An idempotent producer that feeds a topic for workloads that are about reading: `Feeder`."""
+"""Feeds a topic from an idempotent producer, for workloads that test reading: `Feeder`."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A share consumer that reports what it acquires, sends and is answered: `WatchedShareConsumer`."""
+"""Implements a share consumer that reports deliveries and acknowledgements: `WatchedShareConsumer`."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A producer that leaves out sequence numbers, as one whose batch was lost would: `SkippingProducer`.
+"""Sends batches with missing sequence numbers, as if one had been lost: `SkippingProducer`.
 
 It speaks the protocol itself, since the producer of `kalda.clients` never does that.
 """

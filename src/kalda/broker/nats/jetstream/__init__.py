@@ -1,1 +1,1 @@
-"""JetStream on a broker: streams over the topics that it leads, and the API on its NATS listeners."""
+"""Serves JetStream on a broker: streams over the topics that it leads, and the API on NATS listeners."""

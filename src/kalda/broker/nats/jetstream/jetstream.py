@@ -1,4 +1,4 @@
-"""JetStream's API on a broker: requests to `$JS.API.>`, messages for streams, and acknowledgements.
+"""Serves JetStream's API on a broker: requests to `$JS.API.>`, messages for streams, acknowledgements.
 
 It is a subscriber of the exchange among others. Requests wait in a queue and are answered by some tasks,
 those that change one stream one after the other; messages, pull requests and acknowledgements are taken at

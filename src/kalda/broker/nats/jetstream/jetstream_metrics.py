@@ -1,4 +1,4 @@
-"""The metrics of JetStream on one broker: what it leads, and what it has done."""
+"""Registers the metrics of JetStream on one broker: led streams and consumers, and counters."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""A consumer of a stream that this broker leads: its core, its requests and timers, and where it is stored.
+"""Runs one consumer of a stream that this broker leads: its core, requests, timers and stored state.
 
 The state of a durable consumer is that of a share partition, whose group is named after the consumer: what
 is delivered and not acknowledged is available with a count, what is done is acknowledged.

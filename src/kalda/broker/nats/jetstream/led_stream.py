@@ -1,4 +1,4 @@
-"""A stream whose partition this broker leads: adds messages, answers where they are, and removes old ones.
+"""Runs one stream whose partition this broker leads: adds messages, finds them, removes old ones.
 
 The index follows the log's end. What clients of Kafka write is read from the log before the
 next message is added. Messages are delivered and acknowledged once they are below the high watermark.

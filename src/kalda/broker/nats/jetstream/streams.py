@@ -1,4 +1,4 @@
-"""The streams of the cluster as this broker knows them, and those that it leads: `Streams`.
+"""Keeps the streams of the cluster, and runs those whose partitions this broker leads: `Streams`.
 
 It follows the znodes of streams and the leaders of their partitions, subscribes to the subjects of all
 streams, and opens a stream when this broker begins to lead it.

@@ -1,4 +1,4 @@
-"""The state of one followed partition in a fetcher.
+"""Defines the state of one followed partition in a fetcher.
 
 One `FetchState` is one tenure: a partition that is followed again, from another leader or in another epoch,
 gets a new one. A response to a request of an earlier tenure finds `is_followed` false and is dropped, so a

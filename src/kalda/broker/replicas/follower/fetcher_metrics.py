@@ -1,4 +1,4 @@
-"""The metrics of the follower's side, under Kafka's names; their values are read at each scrape."""
+"""Registers the metrics of replica fetchers, under Kafka's names."""
 
 from collections.abc import Iterator
 from typing import Final

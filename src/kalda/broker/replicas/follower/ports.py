@@ -1,4 +1,4 @@
-"""The ports of the follower's side: what it offers to the broker, and the connections that it needs.
+"""Defines the ports of the replica fetchers: their interface to the broker, and to leaders.
 
 Changes of roles call `FollowerFetching`. Fetchers reach leaders through `LeaderDialer` and
 `LeaderConnection`, so that tests can put a model leader in their place. Everything runs on the event loop.

@@ -1,4 +1,4 @@
-"""One replica fetcher: the task that fetches from one leader for the partitions of one `FetcherCore`.
+"""Runs one replica fetcher: the task that fetches from one leader for one `FetcherCore`.
 
 It connects, sends the core's requests, passes responses to the core, and waits while the core has nothing to
 fetch. The leader holds a fetch without records for up to ``replica.fetch.wait.max.ms``. A partition that

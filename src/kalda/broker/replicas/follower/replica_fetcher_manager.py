@@ -1,4 +1,4 @@
-"""The replica fetchers of one broker: one for each leader and fetcher number, started and ended as needed.
+"""Starts and ends the replica fetchers of one broker: one for each leader and fetcher number.
 
 The leader and the partition's name decide which fetcher a partition belongs to, as in Kafka, so it stays the
 same as long as ``num.replica.fetchers`` does.

@@ -1,4 +1,4 @@
-"""The sticky assignment where all members subscribe to the same topics (KIP-54, KIP-341).
+"""Computes the sticky assignment when all members subscribe to the same topics (KIP-54, KIP-341).
 
 Members keep what they own up to their quota; the rest goes in turn to those below it, first within racks
 where these matter. The result depends on the order in which Java iterates over the members: keep every loop

@@ -1,4 +1,4 @@
-"""The sticky assignment where members subscribe to different topics (KIP-54).
+"""Computes the sticky assignment when members subscribe to different topics (KIP-54).
 
 Members keep what they own and may have. What is unassigned goes to the member with the fewest partitions.
 Then partitions move, at best back to an earlier owner, until the assignment is balanced or no move helps. The

@@ -1,4 +1,4 @@
-"""Orders of Java that show in the results of Java's assignors: of strings and of hash tables.
+"""Reproduces Java's order of strings and of hash tables, on which the results of its assignors depend.
 
 Java's assignors iterate over ``HashMap`` and ``HashSet``: which member keeps one partition more depends on
 the hashes of member ids. A group may hold members of both languages and any of them may lead; the same input

@@ -1,4 +1,4 @@
-"""Racks of members and replicas for the sticky assignors (KIP-881)."""
+"""Computes which members and replicas share racks, for the sticky assignors (KIP-881)."""
 
 from collections.abc import Mapping, Sequence
 

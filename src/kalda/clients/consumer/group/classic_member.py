@@ -1,4 +1,4 @@
-"""The classic group protocol of a member: which request comes next, and what a response changes. Pure.
+"""Decides the requests of a member in the classic group protocol, and applies responses. Pure.
 
 It covers JoinGroup, SyncGroup, Heartbeat, LeaveGroup and the errors of OffsetCommit. `ClassicMembership`
 sends the requests, runs the assignors and calls the user's listener.

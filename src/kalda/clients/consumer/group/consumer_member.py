@@ -1,4 +1,4 @@
-"""The member of a group of the consumer protocol (KIP-848): its state, its heartbeats, its assignment. Pure.
+"""Keeps a member's state, heartbeats and assignment in the consumer protocol (KIP-848). Pure.
 
 The broker assigns; the member reconciles: it revokes, acknowledges with a heartbeat, gets more, and so on
 until its partitions are the target. `ConsumerMembership` sends the heartbeats and calls the user's listener.

@@ -1,4 +1,4 @@
-"""Times of a member: when to send a heartbeat, when the session and the poll interval expire. Pure.
+"""Computes when a member sends a heartbeat, and when its session and poll interval expire. Pure.
 
 All times are monotonic seconds. The session expires without a successful heartbeat; the poll interval expires
 when the application does not call poll.

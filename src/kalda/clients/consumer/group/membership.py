@@ -1,4 +1,4 @@
-"""Base of the two group protocols: listener calls, times of `poll`, failures, and commits.
+"""Implements what both group protocols share: listener calls, poll deadlines, failures, and commits.
 
 `ClassicMembership` (classic) and `ConsumerMembership` (KIP-848) derive from it. Both work in tasks on the
 consumer's loop; what depends on how far the application has come happens in `polled`.

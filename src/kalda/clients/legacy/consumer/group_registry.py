@@ -1,4 +1,4 @@
-"""The znodes of one group: registrations of consumers and owners of partitions, with the layout of 0.8.2.
+"""Reads and writes the znodes of one group: consumers and owners of partitions, as in 0.8.2.
 
 /consumers/<group>/ids/<consumer>              ephemeral: what the consumer wants (`TopicCount`)
 /consumers/<group>/owners/<topic>/<partition>  ephemeral: the thread that reads the partition

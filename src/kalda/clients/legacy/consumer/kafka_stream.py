@@ -1,4 +1,4 @@
-"""A stream of messages for one thread of a program: a blocking iterator behind a bounded queue of chunks.
+"""Iterates over one stream of messages for one thread: blocks on a bounded queue of chunks.
 
 The loop puts chunks in; the program's thread takes messages out. A message counts as consumed when the
 program asks for the next one, so that an automatic commit never passes a message that is still in the

@@ -1,4 +1,4 @@
-"""The producer of the documents: `Producer.send` of `ProducerData`, sync or async.
+"""Implements the producer of Kafka 0.7 and 0.8: `Producer.send` of `ProducerData`, sync or async.
 
 It wires the parts together; see the package for what each of them decides.
 """
