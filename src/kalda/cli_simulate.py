@@ -219,7 +219,7 @@ def _read(file: Path, read: "Callable[[str], Schedule]") -> "Schedule":
 
 
 def _print(tool: Tool, outcome: "Outcome") -> None:
-    """Print a trace and what came of it."""
+    """Print the trace and the outcome of a run."""
     summary = (
         f"seed {outcome.seed}: {len(outcome.violations)} violations in {outcome.simulated_seconds:.1f} "
         f"simulated seconds, digest {outcome.digest}"

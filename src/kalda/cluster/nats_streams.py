@@ -21,7 +21,7 @@ BYTES_MAX: Final = 512 * 1024
 
 
 class StreamTooLargeError(Exception):
-    """What a stream would store does not fit into a znode."""
+    """The state of a stream does not fit into a znode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class StoredConsumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStream:
-    """What outlives the broker of a stream beside its records."""
+    """The stored state of a stream, beside its records."""
 
     topic_id: str
     created_ns: int
@@ -146,7 +146,7 @@ class NatsStreamStore:
         return None if found is None else (found[0], found[1].version)
 
     async def subjects_version(self) -> int:
-        """Return what counts the changes of any stream's subjects.
+        """Return the version of all streams' subjects, which grows with each change.
 
         Raises:
             ZooKeeperError: it cannot be read.

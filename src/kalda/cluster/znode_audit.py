@@ -41,7 +41,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class AccessClient(Protocol):
-    """What both engines' clients can do with access lists."""
+    """The operations on access lists that the clients of both engines have."""
 
     async def access_list(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
         """Return a znode's access list and metadata; raises `NoNodeError` and `NoAuthError`."""

@@ -74,7 +74,7 @@ class SettingOption(NamedTuple):
 
 
 class Tool:
-    """What a command gets from the framework: its output and the settings of its client."""
+    """The framework's services for a command: its output and the settings of its client."""
 
     def __init__(
         self, output: Output, properties: Mapping[str, str], *, is_address_default: bool = False

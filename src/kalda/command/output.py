@@ -27,7 +27,7 @@ _PROGRESS_LINES_INTERVAL_S: Final = 5.0
 
 
 class Form(Enum):
-    """What the reader of stdout is."""
+    """The form of output, by the reader of stdout."""
 
     TERMINAL = auto()
     PLAIN = auto()

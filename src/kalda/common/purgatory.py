@@ -20,7 +20,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """What a purgatory notifies of the events of a key."""
+    """A watcher that a purgatory notifies of the events of a key."""
 
     def on_event(self, key: Hashable, /) -> bool:
         """Handle an event of `key` and of no other; return whether this completed an operation."""

@@ -31,7 +31,7 @@ PARTITIONS_PER_EVENT: Final = 300
 
 
 class _Change(NamedTuple):
-    """What is the same for the partitions of one event."""
+    """The fields that all partitions of one event have in common."""
 
     topic: str
     leader_before: int

@@ -17,7 +17,7 @@ from kalda.controller.context import ControllerContext
 
 @dataclass(frozen=True, slots=True)
 class IsrRequest:
-    """What a leader wants, and the state that it knows."""
+    """The ISR that a leader requests, and the state that it is based on."""
 
     leader_epoch: int
     partition_epoch: int

@@ -195,7 +195,7 @@ class Term:
     # Changes in ZooKeeper.
 
     async def process(self, signal: Signal) -> None:
-        """Read what may have changed, and feed it to the core."""
+        """Read the state that may have changed, and pass it to the core."""
         watches = self._watches
         match signal:
             case Signal.BROKERS:

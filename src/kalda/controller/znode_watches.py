@@ -26,7 +26,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class Signal(Enum):
-    """What may have changed. Pending signals are processed in this order."""
+    """The parts of the cluster that may have changed. Pending signals are processed in this order."""
 
     SESSION = auto()
     ELIGIBILITY = auto()

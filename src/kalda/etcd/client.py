@@ -116,7 +116,7 @@ class EtcdClient:
 
     @property
     def engine_name(self) -> str:
-        """What the engine is called."""
+        """The name of the engine."""
         return "etcd"
 
     @property
@@ -137,7 +137,7 @@ class EtcdClient:
         return result
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Return whether a znode is there."""
+        """Return whether a znode exists."""
 
         def convert(responses: Sequence[OpResponse], revision: int) -> Stat | None:
             kv, children = node_of(responses)

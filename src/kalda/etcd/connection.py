@@ -164,7 +164,7 @@ class EtcdConnection:
 
 
 def grpc_links(security: EtcdSecurity) -> OpenLink:
-    """Return what opens connections over gRPC."""
+    """Return a function that opens connections over gRPC."""
     return lambda endpoint, timeout_seconds: EtcdConnection(endpoint, security, timeout_seconds)
 
 

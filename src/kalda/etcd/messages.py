@@ -78,7 +78,7 @@ class Event:
 
 @dataclass(slots=True)
 class WatchResponse:
-    """What a stream of watches says."""
+    """A message of a watch stream."""
 
     created: bool = False
     canceled: bool = False

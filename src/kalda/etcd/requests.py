@@ -255,7 +255,7 @@ class Requests:
     # Settlement.
 
     async def settle(self, connection: EtcdLink) -> None:
-        """Find out what became of the request without a response.
+        """Find out whether the request without a response took effect.
 
         Raises:
             LeaseGoneError: the session is over.
@@ -321,7 +321,7 @@ class Requests:
 
 
 async def _history(connection: EtcdLink, reads: Sequence[bytes]) -> list[OpResponse] | None:
-    """Read what was at some revisions; return None if they are compacted."""
+    """Read keys at some revisions; return None if these are compacted."""
     responses: list[OpResponse] = []
     try:
         for start in range(0, len(reads), OPERATIONS_OF_REQUEST_MAX):

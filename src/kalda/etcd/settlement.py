@@ -1,4 +1,4 @@
-"""Finds out what became of a request whose response is lost, and what the response was. Sans-IO.
+"""Finds out whether a request whose response is lost took effect, and rebuilds the response. Sans-IO.
 
 Each request with writes depends on the version of the session's key and raises it (`kalda.etcd.fence`). The
 key's value says whether a request changed it last. So the key shows whether the request took effect, and at
@@ -19,7 +19,7 @@ from kalda.etcd.transaction import Transaction
 
 
 class Fate(Enum):
-    """What became of a request."""
+    """The outcome of a request whose response was lost."""
 
     NOTHING = "nothing"
     """It took no effect, and never will."""
@@ -37,7 +37,7 @@ def settling_request(fence: Fence) -> bytes:
 
 
 def fate_of(found: KeyValue, version: int, *, is_settled: bool) -> Fate:
-    """Return what became of the request that expected this version, from the session's key.
+    """Return the outcome of the request that expected this version, from the session's key.
 
     `is_settled` is false if the request may still take effect where it has not.
     """

@@ -114,7 +114,7 @@ class EtcdWatches:
         return self._trigger(change)
 
     def missed_data(self, path: str, kv: KeyValue | None) -> Triggered | None:
-        """Return what watches of a znode missed, which is now `kv`.
+        """Return the event that watches of a znode missed; `kv` is the present state.
 
         A znode that was deleted and created again counts as changed, as in ZooKeeper.
         """
@@ -126,7 +126,7 @@ class EtcdWatches:
         return WatchEvent(_kind(armed[stale[0]].seen, now), path), self._take(self._data, path, stale)
 
     def missed_children(self, path: str, kv: KeyValue | None, kvs: Iterable[KeyValue]) -> Triggered | None:
-        """Return what watches of a znode's children missed, which are now `kvs`."""
+        """Return the event that watches of a znode's children missed; `kvs` are the present children."""
         now = children_state(kvs)
         armed = self._children.get(path, {})
         stale = [callback for callback, each in armed.items() if kv is None or each.seen != now]
@@ -205,7 +205,7 @@ class EtcdWatches:
 
 
 def _kind(before: int, now: int) -> EventType:
-    """Return what has happened to a znode between two states."""
+    """Return the event that leads from one state of a znode to another."""
     if now == ABSENT:
         return EventType.DELETED
     return EventType.CREATED if before == ABSENT else EventType.DATA_CHANGED

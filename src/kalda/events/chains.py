@@ -40,7 +40,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known about a subject."""
+    """The answer of `kalda why` about a subject."""
 
     subject: str
     facts: tuple[str, ...]
@@ -133,12 +133,12 @@ Select = Callable[[CausalEvent], bool]
 
 
 def of_names(**names: str | int) -> Select:
-    """Return what selects the events that have these names in their subject."""
+    """Return a filter for the events that have these names in their subject."""
     return lambda event: event.has(**names)
 
 
 def of_broker(broker_id: int) -> Select:
-    """Return what selects the events about a broker, and those of partitions that it had to leave."""
+    """Return a filter for the events about a broker, and about partitions that it had to leave."""
 
     def select(event: CausalEvent) -> bool:
         if event.kind in (EventKind.LEADER_CHANGED, EventKind.ISR_CHANGED):
@@ -151,7 +151,7 @@ def of_broker(broker_id: int) -> Select:
 
 
 def of_record(topic: str, partition: int, offset: int) -> Select:
-    """Return what selects the events that took a record away."""
+    """Return a filter for the events that removed a record."""
 
     def select(event: CausalEvent) -> bool:
         if event.subject.get("topic") != topic:
@@ -173,7 +173,7 @@ _TAKING: Final = frozenset(
 
 
 def of_partition(topic: str, partition: int) -> Select:
-    """Return what selects the events of one partition, except those that took records away.
+    """Return a filter for the events of one partition, except those that removed records.
 
     Retention deletes records of most partitions for ever, and says nothing about leaders.
     """

@@ -88,7 +88,7 @@ SubjectFilter: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events are asked for."""
+    """The events that a request asks for."""
 
     since_ms: int = 0
     until_ms: int = 2**63 - 1
@@ -224,7 +224,7 @@ class EventRecorder:
         return first
 
     async def run(self) -> None:
-        """Write what is emitted until cancelled, and emit how long the process stood still."""
+        """Write emitted events until cancelled, and emit events for pauses of the process."""
         loop = asyncio.get_running_loop()
 
         ticking: asyncio.TimerHandle
@@ -250,7 +250,7 @@ class EventRecorder:
             ticking.cancel()
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining events."""
         self.end_repeated(float("inf"))
         await self._write()
 
@@ -311,7 +311,7 @@ class EventRecorder:
             self._append(EventKind.EVENTS_DROPPED, {"broker": self._broker_id}, {"times": dropped}, None)
 
     async def _write(self) -> None:
-        """Write what is pending: one writer at a time, in the order of the numbers."""
+        """Write pending events: one writer at a time, in the order of the numbers."""
         async with self._writing:
             taken, self._pending = self._pending, []
             if not taken or self._ring is None:

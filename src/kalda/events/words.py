@@ -10,7 +10,7 @@ Words = Callable[[CausalEvent], str]
 
 
 def sentence(event: CausalEvent) -> str:
-    """Return what happened, in plain words; an unknown kind is shown with its details."""
+    """Return a sentence that describes an event; an unknown kind is shown with its details."""
     words = _SENTENCES.get(event.kind)
     if words is not None:
         return words(event)

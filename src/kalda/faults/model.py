@@ -37,7 +37,7 @@ class FaultError(ValueError):
 
 @public_in("kalda.faults")
 class RequestEffect(Enum):
-    """What happens to a request. The value is the word in a plan."""
+    """The effects of a fault on a request. The value is the word in a plan."""
 
     ERROR = "error"
     """The broker answers with an error and does nothing."""
@@ -75,7 +75,7 @@ class Condition(Enum):
 
 @public_in("kalda.faults")
 class BrokerEffect(Enum):
-    """What happens to a broker. The value is how a plan writes it."""
+    """The effects of a fault on a broker. The value is the word in a plan."""
 
     KILL = "broker:kill"
     """It ends at once, as by ``kill -9``."""
@@ -119,7 +119,7 @@ _OF_COORDINATOR: Final = (BrokerEffect.KILL, BrokerEffect.PAUSE, BrokerEffect.PO
 
 @public_in("kalda.faults")
 class LinkEffect(Enum):
-    """What happens between two members. The value is how a plan writes it."""
+    """The effects of a fault on a link between two members. The value is the word in a plan."""
 
     CUT = "link:cut"
     """No connection between them, or from one to the other."""

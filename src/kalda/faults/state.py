@@ -14,7 +14,7 @@ from kalda.runtime.random import Random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """What a fault is compared with: a request, its sender and the broker that got it."""
+    """The facts that a fault is matched with: a request, its sender and the receiving broker."""
 
     api_key: int
     version: int
@@ -33,7 +33,7 @@ class RequestFacts:
 
 
 class Faults(Protocol):
-    """What decides which fault applies to a request: a `FaultState`, or one that threads share."""
+    """Decides which fault applies to a request: a `FaultState`, or one that threads share."""
 
     @property
     def faults(self) -> tuple[RequestFault, ...]:

@@ -152,7 +152,7 @@ def spread(rows: pa.StructArray, positions: Sequence[int], length: int) -> pa.St
 
 
 def joined(parts: Iterable[Decoded], kind: pa.DataType) -> Decoded:
-    """Return what became of consecutive values; `kind` is the type of the rows where there is none."""
+    """Return the joined results of consecutive values; `kind` is the type of the rows if there are none."""
     failures: list[DecodeFailure] = []
     rows: list[pa.StructArray] = []
     start = 0

@@ -79,7 +79,7 @@ class GuardedDecoder:
         return self._inner
 
     def _decoded(self, values: pa.BinaryArray, kind: pa.DataType) -> Iterator[Decoded]:
-        """Yield what becomes of some values, in order, in as many parts as it takes."""
+        """Yield the results of decoding some values, in order, in one or more parts."""
         waiting = [values]
         while waiting:
             part = waiting.pop()

@@ -11,10 +11,10 @@ from kalda.net.tls_connection import TlsConnection
 
 
 class ByteSession:
-    """What handles the bytes of a connection: a `Session`."""
+    """Handles the bytes of a connection: a `Session`."""
 
     def on_bytes(self, data: memoryview) -> None:
-        """Take what arrived, which is valid during the call only."""
+        """Handle received bytes, which are valid during the call only."""
         raise NotImplementedError
 
     def on_closed(self) -> None:

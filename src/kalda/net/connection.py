@@ -79,7 +79,7 @@ FINISH_SECONDS_MAX: Final = 5.0
 
 
 class ConnectionOwner(Protocol):
-    """What a connection uses of the server that accepted it."""
+    """The port by which a connection reaches the server that accepted it."""
 
     buffers: ReceiveBuffers
     limiter: LogLimiter
@@ -100,7 +100,7 @@ class ConnectionOwner(Protocol):
 
 
 class Session(Protocol):
-    """What a protocol other than Kafka's does with a connection."""
+    """Implements a protocol other than Kafka's on a connection."""
 
     def on_frame(self, connection: "Connection", frame: memoryview) -> None:
         """Handle a frame, as a `FrameHandler` does."""
@@ -120,7 +120,7 @@ class Session(Protocol):
 
 
 class Connection:
-    """What plaintext and encrypted connections have in common: all but receiving and sending."""
+    """Base of plaintext and encrypted connections, without receiving and sending."""
 
     __slots__ = (
         "__weakref__",
@@ -645,7 +645,7 @@ class Connection:
         self._large = self._owner.buffers.lease(self._large_size, begun)
 
     def _take_unsized(self, size: int, start: memoryview) -> bool:
-        """Take what begins with no size within the limit; return whether it is complete."""
+        """Handle input that begins with no valid frame size; return whether it is complete."""
         if self.session is not None:
             return self.session.on_unsized(size, start)
         if not self.close_foreign(start):

@@ -112,7 +112,7 @@ class FilteredFrames:
 
 
 class FilteringConnection(Connection):
-    """What filtered plaintext and TLS connections have in common."""
+    """Base of filtered plaintext and TLS connections."""
 
     __slots__ = ()
 
@@ -147,7 +147,7 @@ class FilteringConnection(Connection):
     def _act(
         self, exchange: Exchange, frame: memoryview, body: int, index: int, action: RequestAction
     ) -> None:
-        """Do what the filter at an index decided."""
+        """Apply the decision of the filter at an index."""
         match action:
             case Pass(note):
                 self._add_note(exchange, index, note)
@@ -194,7 +194,7 @@ class FilteringConnection(Connection):
     def _go_on(
         self, exchange: Exchange, frame: bytearray, body: int, index: int, action: RequestAction
     ) -> None:
-        """Go on with a request that has waited."""
+        """Continue with a request that has waited."""
         self._is_held = False
         self._corked = True
         try:
@@ -304,7 +304,7 @@ class FilteringConnection(Connection):
     def _act_on_response(
         self, exchange: Exchange, reply: Reply, count: int, action: ResponseAction | None
     ) -> None:
-        """Do what a filter decided; `count` filters have not seen the response."""
+        """Apply a filter's decision; `count` filters have not seen the response."""
         match action:
             case None:
                 self._pass_response(exchange, reply, count)
@@ -328,7 +328,7 @@ class FilteringConnection(Connection):
     def _send_delayed(
         self, exchange: Exchange, reply: Reply, count: int, action: ResponseAction | None, size: int
     ) -> None:
-        """Go on with a response that has waited."""
+        """Continue with a response that has waited."""
         self._frames.delayed_bytes -= size
         try:
             self._act_on_response(exchange, reply, count, action)

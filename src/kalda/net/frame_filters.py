@@ -114,7 +114,7 @@ class FrameFilter(Protocol):
     def on_request(
         self, connection: "Connection", header: RequestHeader, body: int, frame: memoryview
     ) -> RequestAction:
-        """Return what happens to a request, whose body begins at the position `body` of the frame.
+        """Return the decision on a request, whose body begins at the position `body` of the frame.
 
         The frame is valid during the call only.
         """
@@ -123,7 +123,7 @@ class FrameFilter(Protocol):
     def on_response(
         self, connection: "Connection", header: RequestHeader, reply: Reply, note: object
     ) -> ResponseAction | None:
-        """Return what happens to the response to the request with this header; None passes it on."""
+        """Return the decision on the response to the request with this header; None passes it on."""
         ...
 
 

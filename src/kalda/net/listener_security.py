@@ -47,7 +47,7 @@ class TlsListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSecurity:
-    """What stands between accepting a connection and its first request."""
+    """The security of a listener: TLS and login, before the first request of a connection."""
 
     tls: TlsContext | None = None
     is_tls_optional: bool = False
@@ -62,7 +62,7 @@ PLAINTEXT: Final = ListenerSecurity()
 
 
 class HandshakeObserver(Protocol):
-    """What a connection reports of its TLS handshake."""
+    """Observes the TLS handshakes of connections."""
 
     tls_hint: str
     """How to make a client speak TLS."""

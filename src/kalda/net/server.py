@@ -218,5 +218,5 @@ class Server(SocketServer):
 
     @property
     def frame_handler(self) -> FrameHandler:
-        """What handles the requests of clients that need not log in, or have."""
+        """The handler of requests from clients that need no login or have logged in."""
         return self._on_frame

@@ -120,7 +120,7 @@ class TlsConnection(Connection):
             self._paused = True
 
     def _begins(self, received: memoryview) -> bool:
-        """Look at a connection's first bytes; return whether it goes on without TLS."""
+        """Check a connection's first bytes; return whether it continues without TLS."""
         if self._has_begun or received[0] == TLS_HANDSHAKE:
             self._has_begun = True
             return False
@@ -135,7 +135,7 @@ class TlsConnection(Connection):
         return False
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; return whether requests may follow."""
+        """Continue the handshake; return whether requests may follow."""
         if self._closed:
             return False
         channel = self._channel
@@ -299,7 +299,7 @@ class TlsConnection(Connection):
         return scratch[:count]
 
     def _send_channel_output(self) -> None:
-        """Send what the handshake or an alert has made; what the socket does not take follows later."""
+        """Send the output of the handshake or an alert; bytes that the socket refuses follow later."""
         if self._closed or self._sealed:
             return
         self._sealed = self._channel.take_output()
@@ -340,7 +340,7 @@ class PlainChannel:
         self._outgoing: Final = bytearray()
 
     def receive(self, data: memoryview) -> None:
-        """Take what arrived from the peer."""
+        """Receive bytes from the peer."""
         self._incoming.extend(data)
 
     def handshake(self) -> bool:

@@ -32,7 +32,7 @@ _ERROR_CODE: Final = Struct(">h")
 
 
 class _Head(NamedTuple):
-    """What the headers of requests of one API and version have in common."""
+    """The part that the headers of all requests of one API and version share."""
 
     start: bytes
     """The bytes before the correlation id."""

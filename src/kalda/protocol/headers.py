@@ -19,7 +19,7 @@ _TAGGED_RESPONSE: Final = struct.Struct(">ix")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what; the response carries only the correlation id back."""
+    """The header of a request; the response has only the correlation id."""
 
     api_key: int
     api_version: int

@@ -40,7 +40,7 @@ Attributes = tuple[tuple[str, str], ...]
 
 
 class InvalidMetricsError(Exception):
-    """What a client pushed cannot be read; the message says why."""
+    """The metrics that a client pushed cannot be decoded; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

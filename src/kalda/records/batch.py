@@ -268,7 +268,7 @@ def read_plain(batch: Buffer) -> tuple[int, int, int] | None:
 
 
 def read_plain_in_python(batch: Buffer, checksum: Checksum) -> tuple[int, int, int] | None:
-    """Do what `read_plain` does, in plain Python."""
+    """Implement `read_plain` in plain Python."""
     size = len(batch)
     if size < HEADER_SIZE:
         return None
@@ -311,7 +311,7 @@ def validate_produced(header: BatchHeader) -> None:
     The batch starts at offset 0, holds at least one record, has no gaps between its offsets, is not a
     transaction marker, and has sequence numbers if it has a producer id. `control.check_barrier` checks
     barriers. Impossible counts under a correct CRC are an `InvalidRecordError` too: a client would retry a
-    corrupt batch in vain.
+    corrupt batch endlessly.
     """
     if header.base_offset != 0:
         raise InvalidRecordError(f"produced batch has base offset {header.base_offset}; expected 0")
@@ -380,7 +380,7 @@ def set_max_timestamp(
 def set_producer_state(
     buffer: WritableBuffer, producer_id: int, epoch: int, base_sequence: int, *, is_transactional: bool
 ) -> None:
-    """Write what a producer knows only when it sends the batch, and recompute the CRC.
+    """Write the producer id, epoch and sequence, which are known only at sending, and recompute the CRC.
 
     A producer that got a new id or epoch also does this to the batches that wait to be sent again.
     """

@@ -35,7 +35,7 @@ class Background(BackgroundExecutor, Protocol):
         ...
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Return what a function returns that may block for long; raises what it raises.
+        """Call a function that may block for long; return its result, or raise its exception.
 
         It does not wait for submitted work, nor submitted work for it.
         """
@@ -85,7 +85,7 @@ class InlineExecutor:
 
 
 async def run_in_background(executor: BackgroundExecutor, work: Callable[[], T]) -> T:
-    """Return what `work` returns elsewhere; raises what it raises."""
+    """Run `work` outside the event loop; return its result, or raise its exception."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     results: list[T] = []
 

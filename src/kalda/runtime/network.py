@@ -141,7 +141,7 @@ class Network(Protocol):
 
 
 class Readers(Protocol):
-    """What calls a connection when its stream is readable: an event loop, or its selector."""
+    """Calls a connection when its stream is readable: an event loop, or its selector."""
 
     def add_reader(self, fd: int, callback: Callable[[], None], /) -> None:
         """Call the callback whenever the stream is readable."""

@@ -30,7 +30,7 @@ PROCESS_CLIENT_NUMBERS: Final = ClientNumbers()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a component knows of its machine.
+    """The access of a component to its machine.
 
     The code that builds the parts of a component takes it; a part takes the one port that it uses.
     """

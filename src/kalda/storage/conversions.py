@@ -61,7 +61,7 @@ class ConversionAbandonedError(StorageError):
 
 
 class ConversionOwner(Protocol):
-    """What conversions are done for: a connection. It allows weak references."""
+    """The owner of conversions, a connection; it allows weak references."""
 
     @property
     def is_closed(self) -> bool:

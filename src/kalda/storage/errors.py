@@ -42,7 +42,7 @@ class HeavyBatchError(Exception):
 
 
 class LookupNeededError(HeavyBatchError):
-    """What a batch is inspected by must be looked up first; `wait` calls back when that was tried.
+    """A batch cannot be inspected before a look-up; `wait` calls back when the look-up has been tried.
 
     Args:
         wait: Starts the lookup; calls its argument on the event loop, within a bounded time.
@@ -54,7 +54,7 @@ class LookupNeededError(HeavyBatchError):
 
 
 class InspectionUnavailableError(StorageError):
-    """What a batch is inspected by cannot be looked up now; a retry may succeed."""
+    """A look-up needed to inspect a batch failed; a retry may succeed."""
 
     # Kafka has no code for it. Producers send the batch again, and know that it was not appended.
     code = ErrorCode.NOT_ENOUGH_REPLICAS

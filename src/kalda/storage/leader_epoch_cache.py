@@ -79,7 +79,7 @@ class LeaderEpochFileCache:
         self.entries = self._with(epoch, start_offset)
 
     def forget_unwritten(self) -> None:
-        """Drop what `assign_unwritten` added, because another broker leads.
+        """Drop the entries that `assign_unwritten` added, because another broker leads.
 
         The leader that follows may have more records of the epoch before. With the entry, the log would give
         them to the epoch of a leader that wrote nothing.

@@ -85,7 +85,7 @@ class CleanerPort(Protocol):
 
 
 class ReadLeasesPort(Protocol):
-    """What deletion and the log cleaner ask before they remove segments that clients may read in place."""
+    """The port that deletion and the log cleaner ask before removing segments that clients read in place."""
 
     def removable_below(self, topic_partition: TopicPartition, offset: int) -> int:
         """Return up to where segments may be removed now, at most `offset`."""

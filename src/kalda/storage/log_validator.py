@@ -124,7 +124,7 @@ class _UnpackedMessages:
 
 
 class Converted(NamedTuple):
-    """What a client sent, in the log's format."""
+    """A client's records in the log's format."""
 
     records: memoryview
     batches: CheckedBatches
@@ -179,7 +179,7 @@ PUT_OFF: Final = Prepared(math.inf)
 
 
 class _Limits(NamedTuple):
-    """What a batch may take when it is opened."""
+    """The limits of opening a batch."""
 
     size_max: int
     checkpoint: Checkpoint

@@ -161,7 +161,7 @@ class ZooKeeperClient(Protocol):
 
     @property
     def engine_name(self) -> str:
-        """What the engine is called in log lines: ZooKeeper or etcd."""
+        """The name of the engine in log lines: ZooKeeper or etcd."""
         ...
 
     @property

@@ -45,7 +45,7 @@ _SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token/toke
 
 
 class ZnodeAccess(Enum):
-    """Who may do what with a znode."""
+    """The access rules of a znode."""
 
     OPEN = "everybody may do everything"
     READABLE = "its creator may do everything, everybody may read"

@@ -227,7 +227,7 @@ class SecurityConfig(TokenLoginSettings):
 
     @cached_property
     def login(self) -> "NewLogin | None":
-        """How connections log in; None if they do not.
+        """The login of connections; None without a login.
 
         Raises:
             ClientConfigError: the mechanism is not known, or its name or password is missing.

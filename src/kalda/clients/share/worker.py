@@ -346,7 +346,7 @@ class _Work:
                 future.add_done_callback(self._overdue_done)
 
     def _verdict(self, record: ShareRecord[Any, Any], error: BaseException) -> _Verdict:
-        """Return what becomes of a record that failed."""
+        """Return the acknowledgement for a record that failed."""
         settings = self._settings
         is_last = settings.attempts is not None and record.delivery_count >= settings.attempts
         is_rejected = is_last or isinstance(error, settings.reject_on)

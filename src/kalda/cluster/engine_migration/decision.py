@@ -15,7 +15,7 @@ class MigrationError(Exception):
 
 
 class Goal(Enum):
-    """What a run is for."""
+    """The goal of a run."""
 
     COPY = auto()
     """Copy ahead; the source goes on."""
@@ -39,7 +39,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What one engine says."""
+    """The state of one engine."""
 
     address: str
     marker: Marker | None
@@ -65,7 +65,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Which engine is right."""
+    """The engine whose data is valid."""
 
     address: str | None
     """None if neither of the two is."""

@@ -33,7 +33,7 @@ _VERSION: Final = 1
 
 
 class Phase(Enum):
-    """How far an engine is in a migration."""
+    """The phase of a migration that an engine is in."""
 
     LEAVING = "leaving"
     """The source, closed; the target is incomplete."""

@@ -62,7 +62,7 @@ class Engine:
 
 @dataclass(slots=True)
 class Copied:
-    """What a run has done."""
+    """The result of a copy."""
 
     znodes: int = 0
     """How many the source has."""
@@ -280,7 +280,7 @@ def _write_marker(side: Side, marker: Marker) -> Operation:
 
 
 async def _look(engine: Engine) -> Side:
-    """Read what decides.
+    """Read the state of an engine that decides the next step.
 
     Raises:
         MigrationError: the marker cannot be read.

@@ -109,7 +109,7 @@ class Tree:
 
 @dataclass(slots=True)
 class Difference:
-    """What must be done to a copy."""
+    """The changes that make a copy equal to its source."""
 
     create: list[str] = field(default_factory=list)
     """Parents first."""
@@ -132,7 +132,7 @@ class Difference:
 
 
 def compare(source: Tree, target: Tree) -> Difference:
-    """Return what the target lacks, has otherwise, or has too much."""
+    """Return the znodes that the target lacks, has with other data, or has in excess."""
     found = Difference(sequence_writes=max(0, source.sequence - target.sequence))
     for path, znode in source.znodes.items():
         other = target.znodes.get(path)

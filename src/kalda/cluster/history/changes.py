@@ -34,7 +34,7 @@ _DELETED: Final = b'{"deleted":true'
 
 
 class Origin(StrEnum):
-    """How a change became known."""
+    """The source of a recorded change."""
 
     WRITTEN = "written"
     """The broker that made it noted it in the same transaction. Its author and time are exact."""

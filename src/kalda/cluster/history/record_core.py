@@ -41,7 +41,7 @@ Entry = tuple[bytes, Stat]
 
 
 class RecordCore:
-    """What the topic holds, as far as the next decisions need it."""
+    """The recorded state of the topic that decides which changes are recorded next."""
 
     def __init__(self, is_secret: IsSecret) -> None:
         self._is_secret: Final = is_secret

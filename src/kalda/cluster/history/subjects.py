@@ -96,7 +96,7 @@ _SINGLE: Final = {
 
 
 def subject_of(path: str) -> Subject | None:
-    """Return what a znode is about, or None if its changes are not recorded."""
+    """Return the subject of a znode, or None if its changes are not recorded."""
     single = _SINGLE.get(path)
     if single is not None:
         return Subject(single, "")
@@ -169,7 +169,7 @@ def secret_by_name(setting: str) -> bool:
 
 
 def recorded_value(path: str, data: bytes | None, is_secret: IsSecret = secret_by_name) -> JsonValue:
-    """Return what is recorded of a znode's data: its JSON, without secrets."""
+    """Return the recorded form of a znode's data: its JSON, without secrets."""
     if not data:
         return None
     try:

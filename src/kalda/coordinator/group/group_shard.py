@@ -65,7 +65,7 @@ ShareProtocolMaker: TypeAlias = "Callable[[GroupShardState], ShareProtocol]"
 
 @dataclass(slots=True)
 class GroupStatistics:
-    """What the group coordinator of one broker has counted since the broker started."""
+    """The counters of the group coordinator of one broker since the broker's start."""
 
     offset_commits: int = 0
     offset_expirations: int = 0
@@ -121,7 +121,7 @@ class GroupShard(GroupShardState):
         return self._share
 
     def classic_requests(self, group_id: str) -> ClassicProtocol | ClassicMembers:
-        """Return what serves requests of the classic protocol that concern a group, by the group's type."""
+        """Return the handler of classic protocol requests for a group, by the group's type."""
         if self.consumer is not None and isinstance(self.groups.get(group_id), ConsumerGroup):
             return self.consumer.classic_members
         return self.classic

@@ -65,7 +65,7 @@ OnWritten: TypeAlias = Callable[[ErrorCode], None]
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """What an operation decided: the records to write, and the response.
+    """The result of an operation: the records to write, and the response.
 
     Operations change nothing themselves: `CoordinatorShard.replay` does when the records are in the log. The
     runtime gives a plain response when the records, and everything that the operation could have seen, are

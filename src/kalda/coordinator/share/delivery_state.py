@@ -43,7 +43,7 @@ _STATES: Final = frozenset(int(each) for each in RecordState)
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says of a record; the numbers are those of the wire."""
+    """The kinds of acknowledgement of a record; the numbers are the protocol's."""
 
     GAP = 0
     ACCEPT = 1
@@ -71,7 +71,7 @@ class StateRange(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What a share coordinator stores of one share partition."""
+    """The state of one share partition that a share coordinator stores."""
 
     state_epoch: int
     start_offset: int = START_UNKNOWN

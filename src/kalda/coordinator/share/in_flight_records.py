@@ -200,7 +200,7 @@ class InFlightRecords:
         )
 
     def _archive_available(self, first: int, last: int) -> None:
-        """Archive what nobody has acquired between two offsets, which may be beyond the end."""
+        """Archive the records that are not acquired between two offsets, which may be beyond the end."""
         if first < self.end_offset:
             index = self._ranges.split(first)
             self._ranges.split(min(last, self.end_offset - 1) + 1)

@@ -70,7 +70,7 @@ class RecordRange:
 
 
 class Change(NamedTuple):
-    """What becomes of one range."""
+    """The state transition of one range."""
 
     records: RecordRange
     state: RecordState

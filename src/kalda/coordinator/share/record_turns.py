@@ -70,7 +70,7 @@ class RecordTurns:
             first = to + 1
 
     def pass_on(self, first: int, last: int) -> None:
-        """Let the next records with the keys of some records be acquired: those are done."""
+        """Release the next records with the keys of completed records, so that they can be acquired."""
         if self.keys:
             for offset in self.keys.remove(first, last):
                 index = self._ranges.split(offset)

@@ -43,11 +43,11 @@ class ShareCoordinator:
         return self._write(key, lambda shard: shard.initialize(key, state_epoch, start_offset))
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[PartitionState]:
-        """Return what is stored to the leader of a share partition, and fence earlier leaders."""
+        """Return the stored state to the leader of a share partition, and fence earlier leaders."""
         return self._write(key, lambda shard: shard.read(key, leader_epoch))
 
     def summary(self, key: SharePartitionKey) -> Pending[PartitionState | None]:
-        """Return what is stored, None if nothing is."""
+        """Return the stored state, None if there is none."""
         return self._write(key, lambda shard: Result((), shard.state(key)))
 
     def write(self, key: SharePartitionKey, change: StateChange) -> Pending[None]:

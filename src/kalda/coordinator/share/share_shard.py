@@ -49,7 +49,7 @@ _UNCHANGED: Final = -1
 
 
 class StateChange(NamedTuple):
-    """What the leader of a share partition writes."""
+    """A change of state that the leader of a share partition writes."""
 
     state_epoch: int
     leader_epoch: int
@@ -92,7 +92,7 @@ class ShareShard:
         return min((each.snapshot_offset for each in self._stored.values()), default=self._end_offset)
 
     def state(self, key: SharePartitionKey) -> PartitionState | None:
-        """Return what is stored of a share partition, None if nothing is."""
+        """Return the stored state of a share partition, None if there is none."""
         stored = self._stored.get(key)
         return None if stored is None else stored.state
 
@@ -124,7 +124,7 @@ class ShareShard:
         return Result([self._snapshot(key, stored, state)], None)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Result[PartitionState]:
-        """Return what is stored, and note the epoch of the leader that reads: earlier ones are fenced.
+        """Return the stored state, and record the reading leader's epoch, which fences earlier leaders.
 
         Raises:
             ApiError: INVALID_REQUEST, it was not initialized; FENCED_LEADER_EPOCH, a later leader has read.

@@ -25,7 +25,7 @@ NO_NEW_ID: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do: write `after`, if set, and respond when it is replicated."""
+    """The decision on a request: write `after`, if set, and respond when it is replicated."""
 
     code: ErrorCode = ErrorCode.NONE
     after: TransactionMetadata | None = None

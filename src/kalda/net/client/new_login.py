@@ -12,7 +12,7 @@ from kalda.security.sasl.mechanism import GSSAPI, OAUTHBEARER
 
 
 def new_login(mechanism: str, jaas: JaasConfig | None, read: ReadSetting) -> NewLogin:
-    """Return what begins a login for each connection; `read` returns settings of the login by name.
+    """Return a function that begins a login on each connection; `read` returns the login's settings by name.
 
     Raises:
         LoginConfigError: the mechanism is not known, or one of its settings is missing or malformed.

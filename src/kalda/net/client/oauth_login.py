@@ -80,7 +80,7 @@ class TokenSource:
 
 
 def new_oauth_login(jaas: JaasConfig | None, read: ReadSetting) -> NewLogin:
-    """Return what begins a login for each connection; all of them share the token.
+    """Return a function that begins a login on each connection; all logins share the token.
 
     Raises:
         LoginConfigError: a setting is missing or malformed.

@@ -42,7 +42,7 @@ class StreamSocket(Protocol):
 
 
 class TlsBrokenError(ConnectionError):
-    """What arrived is not what the peer sent, or the peer ended TLS with an alert."""
+    """The received TLS data is corrupt, or the peer ended TLS with an alert."""
 
 
 async def connect_stream(

@@ -100,7 +100,7 @@ class StreamConnection(ABC):
             self._loop.remove_writer(self._stream.fileno())
 
     def _send_unsent(self) -> bool:
-        """Write what is unsent as far as the kernel takes it; return whether nothing is left.
+        """Write unsent bytes as far as the kernel accepts them; return whether all are written.
 
         Closes the connection, and returns False, where it is lost.
         """

@@ -242,7 +242,7 @@ class Cutover:
         return journal
 
     def _waits_after(self, journal: Journal, error: ClientError | RecordsError | TimeoutError) -> bool:
-        """Wait before the phase is repeated; return False if that would be in vain.
+        """Wait before the phase is repeated; return False if repeating it cannot succeed.
 
         Raises:
             HeldError: writers cannot be let go.

@@ -1,1 +1,1 @@
-"""The completeness ledger: one record for each batch and partition, which says what became of its offsets."""
+"""Keeps the completeness ledger: for each batch and partition, a record that accounts for its offsets."""

@@ -27,7 +27,7 @@ class EntryData(Struct):
 
 
 class AlterClientQuotasRequest(Message, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
-    """What to change."""
+    """The quotas to change."""
 
     entries: list[EntryData] = wire(array(EntryData), "0+")
     validate_only: bool = wire(BOOL, "0+")

@@ -9,7 +9,7 @@ from kalda.protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, 
 
 
 class ControlledShutdownRequest(Message, api_key=ApiKey.CONTROLLED_SHUTDOWN, versions="0-3", flexible="3+"):
-    """Who wants to stop."""
+    """The broker that wants to stop."""
 
     broker_id: int = wire(INT32, "0+")
     broker_epoch: int = wire(INT64, "2+", default=-1, ignorable=True)

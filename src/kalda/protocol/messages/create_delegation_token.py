@@ -17,7 +17,7 @@ class CreatableRenewers(Struct):
 class CreateDelegationTokenRequest(
     Message, api_key=ApiKey.CREATE_DELEGATION_TOKEN, versions="0-3", flexible="2+"
 ):
-    """Whose token, who may renew it, and for how long."""
+    """The owner of the new token, its renewers, and its maximum lifetime."""
 
     owner_principal_type: str | None = wire(STRING, "3+", nullable="3+")
     owner_principal_name: str | None = wire(STRING, "3+", nullable="3+")

@@ -30,7 +30,7 @@ from kalda.protocol.schema import (
 
 
 class ReplicaState(Struct):
-    """Which follower asks; the broker epoch fences a restarted one."""
+    """The follower that sends the request; the broker epoch fences a restarted one."""
 
     replica_id: int = wire(INT32, "15+", default=-1)
     replica_epoch: int = wire(INT64, "15+", default=-1)

@@ -7,7 +7,7 @@ from kalda.protocol.schema import BYTES, INT32, INT64, STRING, Message, Struct, 
 
 
 class OffsetCommitKey(Message, versions="0-1"):
-    """Whose position in which partition."""
+    """The group and the partition of a committed offset."""
 
     group: str = wire(STRING, "0-1")
     topic: str = wire(STRING, "0-1")

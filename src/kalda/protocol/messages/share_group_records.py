@@ -17,7 +17,7 @@ class ShareGroupMemberMetadataKey(Message, versions="10"):
 
 
 class ShareGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
-    """What a member says of itself."""
+    """The metadata of a member, as the member sent it."""
 
     rack_id: str | None = wire(STRING, "0+", nullable="0+")
     client_id: str = wire(STRING, "0+")

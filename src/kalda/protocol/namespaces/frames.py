@@ -47,7 +47,7 @@ class _Reader:
         self._flexible: Final = flexible
 
     def skip(self, count: int) -> None:
-        """Go on by some bytes."""
+        """Advance by some bytes."""
         self.position += count
         if self.position > self.end:
             raise ProtocolError(f"the frame ends {self.position - self.end} bytes too early")

@@ -16,7 +16,7 @@ from kalda.protocol.namespaces.namespace import WILDCARD, Namespace
 
 
 class TopicNames(Protocol):
-    """What the broker knows of the cluster's topics."""
+    """The broker's metadata of topics that translations need."""
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """Return the stored name of a topic, or None."""
@@ -327,7 +327,7 @@ class Assignment(NameKind):
 
 
 def plain_bytes(space: Namespace, name: bytes) -> bytes | None:
-    """Return what a client calls a stored name, both in UTF-8; None if it is not of the namespace."""
+    """Return the client's form of a stored name, both in UTF-8; None if it is not of the namespace."""
     prefix = space.prefix_bytes
     return name[len(prefix) :] if name.startswith(prefix) else None
 

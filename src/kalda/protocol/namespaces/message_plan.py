@@ -18,7 +18,7 @@ _ARRAY: Final = "[]"
 
 
 class _Step(NamedTuple):
-    """What is done to one field of a struct: its value has a kind, or its structs have steps."""
+    """The translation of one field of a struct: by its kind of name, or by steps for nested structs."""
 
     attribute: str
     is_array: bool

@@ -46,7 +46,7 @@ class Namespace:
         return self.prefix + name
 
     def plain(self, name: str) -> str | None:
-        """Return what a client calls a stored name; None if it is not of this namespace."""
+        """Return the client's form of a stored name; None if it is not of this namespace."""
         return name[len(self.prefix) :] if name.startswith(self.prefix) else None
 
     def has(self, name: str) -> bool:

@@ -37,7 +37,7 @@ TOPIC_LENGTH_MAX: Final = 249
 
 
 class Broker(TopicNames, Protocol):
-    """What a translator asks its broker."""
+    """The port by which a translator asks its broker."""
 
     def partition_counts(self, prefix: str) -> Mapping[str, int]:
         """Return the number of partitions of each topic whose name begins with a prefix."""

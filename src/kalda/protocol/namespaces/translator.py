@@ -23,7 +23,7 @@ class NamespaceError(Exception):
 
 
 class RequestNote(NamedTuple):
-    """What a translator needs to know of a request when its response comes."""
+    """The facts about a request that are needed to translate its response."""
 
     api_key: ApiKey
     version: int

@@ -39,7 +39,7 @@ ShareKey = tuple[str | None, str | None]
 
 
 class Share:
-    """What one user, client id or both used of a quota."""
+    """The use of a quota by one user, client id or both."""
 
     __slots__ = ("_bucket", "key", "limit", "rate", "throttled_seconds")
 
@@ -60,7 +60,7 @@ class Share:
         return self.wait_seconds(now)
 
     def left(self, now: float) -> float:
-        """Return what may be used without a wait; below 0 if more was used."""
+        """Return the amount that may be used without a wait; negative if more was used."""
         return self._bucket.left(self.limit, now)
 
     def wait_seconds(self, now: float) -> float:
@@ -124,7 +124,7 @@ class ClientQuotas:
         self._clients.clear()
 
     def client(self, user: str, client_id: str, now: float) -> Client:
-        """Return what bounds a client."""
+        """Return the quotas of a client."""
         if self.namespaces and (prefix := prefix_of(user)) in self.namespaces:
             client_id = f"{prefix}{client_id}"
         client_id = client_id[:CLIENT_ID_LENGTH_MAX]

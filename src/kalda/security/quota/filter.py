@@ -17,7 +17,7 @@ _TYPES: Final = (USER, CLIENT_ID, IP)
 
 @dataclass(frozen=True, slots=True)
 class FilterPart:
-    """What is asked of one part of an entity's name."""
+    """The condition on one part of an entity's name."""
 
     entity_type: str
     match_type: int

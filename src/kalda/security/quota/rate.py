@@ -23,7 +23,7 @@ class Window(NamedTuple):
 
 
 class SampledRate:
-    """What was counted in the last samples."""
+    """A rate over the last samples."""
 
     __slots__ = ("_samples", "_total", "_window")
 

@@ -44,7 +44,7 @@ VerifyToken = Callable[[str], BearerToken]
 def token_of_claims(
     value: str, claims: Mapping[str, Any], *, sub_claim: str = "sub", scope_claim: str = "scope"
 ) -> BearerToken:
-    """Read what Kafka needs of a token's claims.
+    """Read the claims of a token that Kafka needs.
 
     Raises:
         InvalidTokenError: the subject or the end of the token is missing or malformed.

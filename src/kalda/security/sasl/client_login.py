@@ -22,7 +22,7 @@ class LoginConfigError(ValueError):
 
 
 def new_password_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[str], SaslClient]:
-    """Return what begins a login by name and password for each connection.
+    """Return a function that begins a login by name and password on each connection.
 
     Raises:
         LoginConfigError: the name or password is missing.

@@ -59,7 +59,7 @@ _BINDING: Final = b"n,,"
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker keeps of a password: enough to check it, not enough to log in elsewhere."""
+    """A stored password's verifier: enough to check a login, not enough to log in elsewhere."""
 
     salt: bytes
     stored_key: bytes

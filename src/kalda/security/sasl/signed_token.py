@@ -97,7 +97,7 @@ class KeySet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must say; the settings ``sasl.oauthbearer.…``."""
+    """The rules for valid tokens; the settings ``sasl.oauthbearer.…``."""
 
     audiences: Collection[str] = ()
     """Any of these; empty does not check."""

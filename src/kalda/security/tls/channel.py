@@ -36,7 +36,7 @@ class TlsChannel:
         """Whether the handshake is complete."""
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Take what arrived from the peer."""
+        """Receive bytes from the peer."""
         self._incoming.write(data)
 
     def receive_end(self) -> None:
@@ -44,7 +44,7 @@ class TlsChannel:
         self._incoming.write_eof()
 
     def handshake(self) -> bool:
-        """Go on with the handshake; return whether it is complete.
+        """Continue the handshake; return whether it is complete.
 
         Raises:
             TlsChannelError: it failed. `take_output` has the alert for the peer.
@@ -142,7 +142,7 @@ class TlsChannel:
 
 
 def failure_text(error: ssl.SSLError) -> str:
-    """Return what OpenSSL says about a failure, without the place in its source."""
+    """Return OpenSSL's message about a failure, without the place in its source."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate is not accepted: {error.verify_message}"
     reason = (error.reason or "").replace("_", " ").lower()

@@ -175,7 +175,7 @@ def _file_of(data: bytes) -> Iterator[str]:
 
 
 def store_fingerprint(settings: TlsSettings) -> StoreFingerprint:
-    """Return what changes with the stores' files: inode, size and time of the last write."""
+    """Return a value that changes with the stores' files: inode, size and time of the last write."""
     return tuple(_file_state(store.location) for store in (settings.key_store, settings.trust_store))
 
 

@@ -45,7 +45,7 @@ class PrivateKeyEntry(NamedTuple):
 
 
 class KeyStore(NamedTuple):
-    """What a key store has: keys, and trusted certificates in DER."""
+    """The contents of a key store: keys, and trusted certificates in DER."""
 
     keys: tuple[PrivateKeyEntry, ...]
     certificates: tuple[bytes, ...]

@@ -13,7 +13,7 @@ ACL_AUTHORIZERS: Final = (
 
 
 class AccessConfig(Settings):
-    """Who may do what."""
+    """The settings of authorization."""
 
     allow_everyone_if_no_acl_found = boolean(
         False, "Whether everyone may use a resource to which no ACL applies.", internal=True

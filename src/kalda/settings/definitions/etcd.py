@@ -4,7 +4,7 @@ from kalda.common.settings import HIGH, Settings, password, string
 
 
 class CoordinationConfig(Settings):
-    """Where the cluster's metadata is, if not in ZooKeeper. All of them are Kalda's own."""
+    """The settings of the engine that keeps the cluster's metadata, if not ZooKeeper. All are Kalda's own."""
 
     coordination_connect = string(
         None,

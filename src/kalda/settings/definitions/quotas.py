@@ -5,7 +5,7 @@ from kalda.common.settings import LOW, Settings, integer
 
 
 class QuotaConfig(Settings):
-    """How quotas are measured."""
+    """The settings of the measurement of quotas."""
 
     controller_quota_window_num = integer(
         11, "Samples kept for the quota on changes of the cluster.", at_least(1), importance=LOW

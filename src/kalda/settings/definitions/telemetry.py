@@ -5,7 +5,7 @@ from kalda.common.settings import LOW, Settings, integer
 
 
 class TelemetryConfig(Settings):
-    """How much clients may push, and how much of it is shown."""
+    """The limits of the metrics that clients push, and of those that are shown."""
 
     telemetry_max_bytes = integer(
         1024 * 1024,

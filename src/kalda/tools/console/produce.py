@@ -281,7 +281,7 @@ class _Run:
             )
 
     def _delivered(self, metadata: "RecordMetadata", error: Exception | None, place: str) -> None:
-        """Note what became of a record; runs on the producer's thread."""
+        """Note the outcome of a record; runs on the producer's thread."""
         if error is not None:
             self._fail(error, place)
         elif self._tool.output.form is Form.JSON:

@@ -294,7 +294,7 @@ def _ask(tool: Tool, plan: "Plan", allowed: "frozenset[Risk]") -> None:
 
 
 def _show(tool: Tool, plan: "Plan", allowed: "frozenset[Risk]", failures: "dict[str, str | None]") -> None:
-    """Print a plan, and after a push what became of its steps."""
+    """Print a plan, and after a push the outcomes of its steps."""
     steps: list[JsonValue] = [_step_json(planned, failures) for planned in plan.steps]
     summary = "nothing to change" if plan.is_empty else counted(len(plan.steps), "step")
     if failures:

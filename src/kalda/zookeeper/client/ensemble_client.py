@@ -191,7 +191,7 @@ class EnsembleClient:
 
     @property
     def engine_name(self) -> str:
-        """What the engine is called."""
+        """The name of the engine."""
         return ZOOKEEPER_NAME
 
     @property
@@ -213,7 +213,7 @@ class EnsembleClient:
         return result
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Return whether a znode is there."""
+        """Return whether a znode exists."""
 
         def note(stat: Stat | None) -> Stat | None:
             if watch is not None:
@@ -672,7 +672,7 @@ class _Ending:
         link.close()
 
     def on_suspended(self, link: Link) -> None:
-        """Go on."""
+        """Do nothing: the session continues."""
 
     def on_login_refused(self, link: Link, reason: str) -> None:
         """Give up."""

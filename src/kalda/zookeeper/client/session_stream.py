@@ -34,7 +34,7 @@ _END: Final = Request(OpCode.CLOSE_SESSION)
 
 @dataclass(slots=True)
 class Session:
-    """What a client knows of a session from one connection to the next; id 0 is a session to be opened."""
+    """A session that a client carries from one connection to the next; id 0 is a session to be opened."""
 
     timeout_ms: int
     session_id: int = 0

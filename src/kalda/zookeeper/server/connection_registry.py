@@ -46,7 +46,7 @@ class ConnectionState(Enum):
 
 
 class RegisteredConnection:
-    """What the registry and the four-letter commands use of a connection."""
+    """A connection as the registry and the four-letter commands see it."""
 
     def __init__(self, link: Connection) -> None:
         self.link: Final = link

@@ -192,7 +192,7 @@ class EmbeddedClient:
 
     @property
     def engine_name(self) -> str:
-        """What the engine is called."""
+        """The name of the engine."""
         return ZOOKEEPER_NAME
 
     @property
@@ -247,7 +247,7 @@ class EmbeddedClient:
         return await self._read(read)
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Return whether a znode is there."""
+        """Return whether a znode exists."""
 
         def read(tree: DataTree, watches: WatchTable) -> Stat | None:
             if watch is not None:

@@ -167,7 +167,7 @@ SECURITY_WITHOUT_EFFECT: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What the settings of this module say."""
+    """The security of the server, as the settings define it."""
 
     authentication: Authentication
     tls: TlsSettings | None

@@ -143,7 +143,7 @@ class WatchTable:
         return watcher not in self._paths
 
     def held_bytes(self, watcher: Watcher) -> int:
-        """Return what the watches of a watcher take, of memory."""
+        """Return the bytes of memory that the watches of a watcher take."""
         return self._held_bytes.get(watcher, 0)
 
     @property

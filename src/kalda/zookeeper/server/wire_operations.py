@@ -84,7 +84,7 @@ Plan: TypeAlias = tuple[Write | Read, Callable[[object], Body] | None]
 
 
 class WireClient(Watcher, Protocol):
-    """What operations use of the requesting connection, which is the watcher of all its watches."""
+    """The requesting connection as operations see it; it is the watcher of all its watches."""
 
     @property
     def identities(self) -> tuple[Identity, ...]:

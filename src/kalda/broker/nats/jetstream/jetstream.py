@@ -376,7 +376,7 @@ class JetStream:
 
     def _enqueue(self, sent: Publish, access: NatsAccess | None, *, is_carried: bool) -> None:
         if not sent.reply:
-            # Nobody would see what came of it.
+            # Nobody would see the result.
             return
         request = _parse(sent, access, is_carried=is_carried)
         if request is None:

@@ -1,8 +1,8 @@
 """Decides the next request of one fetcher to a leader, and applies responses to the local logs.
 
 This is Kafka's ``AbstractFetcherThread`` without its thread: it has no socket, clock or task. The driver
-(`replica_fetcher`) sends what `request` returns, and passes responses and the time. `FetcherCore` appends to logs and
-truncates them through `Partition.log`.
+(`replica_fetcher`) sends what `request` returns, and passes responses and the time. `FetcherCore` appends to
+logs and truncates them through `Partition.log`.
 
     follow -> FETCHING -> (out of range) RESOLVING -> FETCHING
                        -> (error) DELAYED -> FETCHING

@@ -209,7 +209,7 @@ class ConsumerGroups:
         )
 
     def note_refusal(self, group: ConsumerGroup, member: Member, instance_id: str, present: Member) -> None:
-        """Emit that a client wants to join with the instance id of a member that is there."""
+        """Emit an event for a client that tries to join with the instance id of a present member."""
         self.shard.events.emit_seldom(
             EventKind.MEMBER_REFUSED,
             {"group": group.group_id, "client": member.client_id},

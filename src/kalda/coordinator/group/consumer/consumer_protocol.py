@@ -33,7 +33,7 @@ _CONSUMER: Final = 1
 
 
 class ConsumerProtocol:
-    """What requests and the shard call for consumer groups."""
+    """The operations of consumer groups, called by requests and by the shard."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class ClassicProtocolOffer:
 
 @dataclass(frozen=True, slots=True)
 class ClassicSide:
-    """What a member that uses the classic protocol has in addition."""
+    """The additional state of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     protocols: tuple[ClassicProtocolOffer, ...]

@@ -177,7 +177,7 @@ class ShareGroup:
         self.held_bytes += member.held_bytes
 
     def remove_member(self, member_id: str) -> None:
-        """Remove a member, if it is there."""
+        """Remove a member, if it exists."""
         member = self.members.pop(member_id, None)
         if member is None:
             return

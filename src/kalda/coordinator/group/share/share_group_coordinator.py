@@ -102,7 +102,7 @@ class ShareGroupCoordinator:
         return beat.then(answer)
 
     def _initialize(self, group_id: str, states: Sequence[NewState]) -> Pending[list[ApiError | None]]:
-        """Have states created and note what became of it; done when that is noted."""
+        """Create states at the share coordinators and record the outcome; completes when it is recorded."""
         created = [self._states.initialize(*each) for each in states]
         outcome: Pending[list[ApiError | None]] = Pending()
 
@@ -202,7 +202,7 @@ class ShareGroupCoordinator:
         *,
         is_topic_gone: bool,
     ) -> None:
-        """Delete state and note what is deleted; `outcome` gets what became of each topic."""
+        """Delete state and record what was deleted; the outcome of each topic is added to `outcome`."""
 
         def combine(done: list[Pending[None]]) -> list[ApiError | None]:
             return [_api_error(each.error) for each in done]

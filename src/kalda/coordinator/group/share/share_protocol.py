@@ -83,7 +83,7 @@ class Heartbeat(NamedTuple):
 
 
 class ShareProtocol:
-    """What requests and the shard call for share groups."""
+    """The operations of share groups, called by requests and by the shard."""
 
     def __init__(
         self, shard: GroupShardState, config: ShareGroupConfig, topics: TopicsView, times: ShareGroupTimes
