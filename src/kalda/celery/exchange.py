@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from kalda.clients.admin.async_admin import AsyncAdmin
+from kalda.clients.admin.created_topics import describe_created
 from kalda.clients.admin.partitions import OffsetSpec
 from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.errors import BrokerResponseError, ClientConfigError
@@ -305,7 +306,8 @@ class Exchange:
         topic = topic_name(exchange)
         temporary = self._temporary[queue]
         if topic not in temporary.filters:
-            description = (await self.admin.describe_topics([topic]))[topic]
+            # Another process may have created it a moment ago.
+            description = await describe_created(self.admin, topic)
             partitions = [TopicPartition(topic, each.partition) for each in description.partitions]
             ends = await self.admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
             for partition, result in ends.items():

@@ -13,6 +13,7 @@ from typing import Final
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.admin.configs import ConfigResource
+from kalda.clients.admin.created_topics import describe_created
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.consumer.consumer_config import ConsumerConfig
@@ -273,7 +274,7 @@ async def ensure_topic(admin: AsyncAdmin, settings: RegistrySettings, timeout_ms
             # Another process may have created it at the same moment.
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        described = (await admin.describe_topics([topic], timeout_ms=timeout_ms))[topic]
+        described = await describe_created(admin, topic, timeout_ms)
     if len(described.partitions) != 1:
         raise ConfigError(
             "kafkastore.topic",

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kalda.clients.admin.created_topics import describe_created
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.errors import (
     BrokerResponseError,
@@ -52,8 +53,6 @@ QUEUED_MAX: Final = 1_000
 """Requests that wait for one partition of keys."""
 BATCH_MAX: Final = 50
 """Requests that share a transaction."""
-CREATION_TRIES_MAX: Final = 20
-"""Some 15 seconds, in which each broker that runs knows a new topic."""
 DEADLINE_SECONDS: Final = 40.0
 """How long a request is tried, longer than an election of leaders takes."""
 
@@ -197,18 +196,11 @@ class Ledger:
 
     async def _count_partitions(self) -> int:
         """Return how many partitions the topic has; brokers that were not reached by its creation wait."""
-        admin = await self._process.admin()
-        backoff = ExponentialBackoff(50, 1_000, random.uniform)
-        failures = 0
-        while True:
-            try:
-                found = await admin.describe_topics([self._settings.topic])
-                return len(found[self._settings.topic].partitions)
-            except UnknownTopicOrPartitionError as error:
-                failures += 1
-                if failures > CREATION_TRIES_MAX:
-                    raise HttpError(503, f"the topic of keys does not appear: {error}") from None
-                await asyncio.sleep(backoff.seconds(failures))
+        try:
+            found = await describe_created(await self._process.admin(), self._settings.topic)
+        except UnknownTopicOrPartitionError as error:
+            raise HttpError(503, f"the topic of keys does not appear: {error}") from None
+        return len(found.partitions)
 
     async def _create(self) -> None:
         settings = self._settings
