@@ -27,7 +27,7 @@ from kalda.runtime.system.clock import monotonic
 
 OFFSET_MAX: Final = 2**63 - 1
 """The largest position; the last record that can be consumed is the one before."""
-_BATCH_FRONT: Final = Struct(">qiib6xi")
+BATCH_FRONT: Final = Struct(">qiib6xi")
 """Base offset, length, partition leader epoch, magic, last offset delta, from the front of a batch."""
 
 
@@ -270,8 +270,8 @@ def scan_batches(records: memoryview, offset: int) -> BatchScan:
     size = len(records)
     epoch = NO_LEADER_EPOCH
     whole_bytes = 0
-    while position + _BATCH_FRONT.size <= size:
-        base_offset, length, leader_epoch, magic, last_offset_delta = _BATCH_FRONT.unpack_from(
+    while position + BATCH_FRONT.size <= size:
+        base_offset, length, leader_epoch, magic, last_offset_delta = BATCH_FRONT.unpack_from(
             records, position
         )
         position += LOG_OVERHEAD + max(length, 0)

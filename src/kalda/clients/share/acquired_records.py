@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kalda.clients.consumer.completed_fetch import CompletedFetch, DecodeBound
+from kalda.clients.consumer.completed_fetch import BATCH_FRONT, CompletedFetch, DecodeBound
 from kalda.clients.consumer.consumer_errors import (
     FetchCorruptionError,
     RecordDeserializationError,
@@ -29,7 +29,8 @@ from kalda.clients.share.acknowledgements import (
     reason_of,
 )
 from kalda.clients.share.share_record import ShareRecord
-from kalda.records.batch import MAGIC, read_header
+from kalda.clients.values import ConsumerRecord
+from kalda.records.batch import LOG_OVERHEAD, MAGIC, read_header
 from kalda.records.errors import NeedMoreBytes, RecordsError
 
 if TYPE_CHECKING:
@@ -79,12 +80,15 @@ class AcquiredRecords:
         self._check_crcs: Final = check_crcs
         self._position = self._batch_start = 0
         self._reader: CompletedFetch | None = None
+        self._has_run = False
+        """Whether the reader has more than one batch."""
         self._columns: ColumnarBatch | None = None
         """The columns of the batch that is open, and how many of its rows were passed."""
         self._row = 0
         self._offsets: list[int] = []
         self._batch_last = -1
         self._decided: dict[int, Decision] = {}
+        self._decided_ranges: list[Range] = []
         self._settled: list[Range] = []
 
     @property
@@ -122,6 +126,9 @@ class AcquiredRecords:
             except (FetchCorruptionError, RecordDeserializationError) as error:
                 if taken or not raises:
                     break
+                if self._has_run and isinstance(error, FetchCorruptionError):
+                    self._reader = self._open_one()
+                    continue
                 if self._passes_over(error):
                     raise
                 continue
@@ -129,10 +136,7 @@ class AcquiredRecords:
                 if taken or not raises:
                     break
                 raise self._give_up(error) from error
-            for record in records:
-                deliveries = self._claim(record.offset)
-                if deliveries:
-                    taken.append(tuple.__new__(ShareRecord, (*record, deliveries)))
+            taken += self._claim_all(records)
             if reader.is_consumed:
                 self._settle_below(self._batch_last + 1, GAP)
                 self._close_batch()
@@ -150,7 +154,9 @@ class AcquiredRecords:
         """
         while self._ranges and not bound.is_reached:
             try:
-                if self._reader is None and self._open_next() is None:
+                # Rows are of one batch.
+                opened = self._open_one() if self._has_run else self._reader or self._open_next(joins=False)
+                if opened is None:
                     return None
             except RecordsError as error:
                 if not raises:
@@ -184,6 +190,10 @@ class AcquiredRecords:
         """Keep the user's acknowledgement of a record until `drain`."""
         self._decided[offset] = decision
 
+    def decide_range(self, first: int, last: int, decision: Decision) -> None:
+        """Keep the acknowledgement of neighbouring records that have none."""
+        self._decided_ranges.append(Range(first, last, *decision))
+
     def release(self) -> None:
         """Release the records that were not handed out."""
         self._settle_below(None, AcknowledgeType.RELEASE)
@@ -191,13 +201,20 @@ class AcquiredRecords:
 
     def drain(self) -> PartitionAcknowledgements:
         """Return the acknowledgements since the last call."""
-        found = PartitionAcknowledgements(ranges_of(self._decided, self._settled), list(self._decided))
+        offsets = list(self._decided)
+        for each in self._decided_ranges:
+            offsets += range(each.first, each.last + 1)
+        ranges = ranges_of(self._decided, (*self._decided_ranges, *self._settled))
         self._decided.clear()
+        self._decided_ranges.clear()
         self._settled.clear()
-        return found
+        return PartitionAcknowledgements(ranges, offsets)
 
-    def _open_next(self) -> CompletedFetch | None:
-        """Open the batch with the next acquired offset; None if it did not arrive."""
+    def _open_next(self, *, joins: bool = True) -> CompletedFetch | None:
+        """Open the batch with the next acquired offset; None if it did not arrive.
+
+        With `joins` the batches behind it are opened, too, as far as they are acquired like it.
+        """
         records = self._records
         while self._ranges:
             position = self._position
@@ -220,10 +237,33 @@ class AcquiredRecords:
                 self._settle_below(header.base_offset, GAP)
                 if not self._ranges or self._ranges[0][0] > self._batch_last:
                     continue
-            self._reader = self._fetch_from(self._ranges[0][0], records[position:end])
+                if joins:
+                    self._join()
+            self._has_run = self._position > end
+            self._reader = self._fetch_from(self._ranges[0][0], records[position : self._position])
             return self._reader
         self.release()
         return None
+
+    def _open_one(self) -> CompletedFetch | None:
+        """Open a batch of those that are open alone: the one with the next acquired offset."""
+        self._close_batch()
+        self._position = self._batch_start
+        return self._open_next(joins=False)
+
+    def _join(self) -> None:
+        """Go on behind the open batch where batches follow each other inside one range."""
+        records, last_acquired = self._records, self._ranges[0][1]
+        position, last = self._position, self._batch_last
+        while last < last_acquired and position + BATCH_FRONT.size <= len(records):
+            first, length, _, magic, last_delta = BATCH_FRONT.unpack_from(records, position)
+            end = position + LOG_OVERHEAD + length
+            if magic != MAGIC or first != last + 1 or not position < end <= len(records):
+                break
+            if not 0 <= last_delta <= last_acquired - first:
+                break
+            position, last = end, first + last_delta
+        self._position, self._batch_last = position, last
 
     def _rows(self, columns: "ColumnarBatch", count: int, arrow: "ShareArrow") -> "pa.RecordBatch | None":
         """Return up to `count` of the rows of the open batch that are left; close it at its end."""
@@ -247,6 +287,7 @@ class AcquiredRecords:
 
     def _close_batch(self) -> None:
         self._reader = self._columns = None
+        self._has_run = False
         self._row, self._offsets = 0, []
 
     def _give_up(self, error: RecordsError) -> FetchCorruptionError:
@@ -275,8 +316,32 @@ class AcquiredRecords:
         if is_acquired:
             self.decide(error.offset, RELEASED)
             replace_remedy(error, _UNREAD)
-        self._reader = self._fetch_from(error.offset + 1, reader.records)
+        self._reader = (
+            self._open_one() if self._has_run else self._fetch_from(error.offset + 1, reader.records)
+        )
         return is_acquired
+
+    def _claim_all(self, records: list[ConsumerRecord[Any, Any]]) -> list[ShareRecord[Any, Any]]:
+        """Return those of the next records that were acquired."""
+        if not records:
+            return []
+        new = tuple.__new__
+        ranges = self._ranges
+        first, last, deliveries = ranges[0]
+        end = first + len(records)
+        if records[0].offset == first and records[-1].offset == end - 1 <= last:
+            # Neighbours in one range, as most are.
+            if end > last:
+                ranges.popleft()
+            else:
+                ranges[0] = end, last, deliveries
+            count = (deliveries,)
+            return [new(ShareRecord, record + count) for record in records]
+        return [
+            new(ShareRecord, (*record, deliveries))
+            for record in records
+            if (deliveries := self._claim(record.offset))
+        ]
 
     def _claim(self, offset: int) -> int:
         """Return how often an offset was delivered; 0 for one that was not acquired."""

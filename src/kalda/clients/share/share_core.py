@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from kalda.clients.argument_checks import a_type, check_collection, check_topic_name
 from kalda.clients.consumer.completed_fetch import DecodeBound
@@ -32,6 +33,7 @@ from kalda.clients.share.acknowledgements import (
     AcknowledgeType,
     CommitTicket,
     Decision,
+    PartitionAcknowledgements,
     SharePartition,
 )
 from kalda.clients.share.acquired_records import AcquiredRecords
@@ -63,6 +65,7 @@ Acknowledged = AnyRecord | RecordDeserializationError
 DELAY_MAX_S: Final = RELEASE_DELAY_MAX_MS // 1000
 """How long a released record may wait."""
 
+_OFFSET: Final[Callable[[AnyRecord], int]] = itemgetter(2)
 _ERRORS_MAX: Final = 16
 """Errors kept for the user; a program that does not poll loses the oldest."""
 _LEAVE_SHARE: Final = 0.8
@@ -71,6 +74,13 @@ _LOCK_MARGIN_SECONDS: Final = 1.0
 """For so long a lock must still hold that is released at the end: the release has to reach the broker."""
 _REFUSALS: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
 """The metadata errors after which waiting for a topic is useless."""
+
+
+class _Decoded(NamedTuple):
+    """Decoded records, and what they were acquired with."""
+
+    acquired: AcquiredRecords
+    records: deque[AnyRecord]
 
 
 class Rows(Protocol):
@@ -155,12 +165,14 @@ class ShareCore:
         # Added to by the loop, taken from by the user. It holds at most one response of each broker.
         self._buffer: Final[deque[AcquiredRecords]] = deque()
         # The rest is the user's.
-        self._rest: Final[deque[tuple[AcquiredRecords, AnyRecord]]] = deque()
+        self._rest: Final[deque[_Decoded]] = deque()
         """Records that iteration has decoded and not handed out."""
         self._held: Final[dict[tuple[str, int, int], AcquiredRecords]] = {}
-        """What was handed out and not acknowledged for good."""
+        """What was handed out and not acknowledged for good; nothing in implicit mode."""
         self._undecided: Final[dict[tuple[str, int, int], None]] = {}
         """The part of it that was not acknowledged at all."""
+        self._unaccepted: Final[list[tuple[AcquiredRecords, int, int]]] = []
+        """The first and last offsets of what was handed out in implicit mode and not acknowledged."""
         self._touched: Final[dict[AcquiredRecords, None]] = {}
         """What has acknowledgements to collect."""
         self._arrow: ShareArrow | None = None
@@ -211,13 +223,13 @@ class ShareCore:
                     "`share.acknowledgement.mode`=implicit"
                 )
         else:
-            self._accept_all()
+            self._decide_unaccepted(ACCEPTED)
         return self.collect()
 
     def begin_commit(self) -> list[Decided]:
         """Return the acknowledgements to send; in implicit mode all that was handed out is accepted."""
         if not self.config.is_explicit:
-            self._accept_all()
+            self._decide_unaccepted(ACCEPTED)
         return self.collect()
 
     def collect(self) -> list[Decided]:
@@ -225,16 +237,8 @@ class ShareCore:
         found: list[Decided] = []
         for acquired in self._touched:
             acknowledgements = acquired.drain()
-            topic, number = acquired.source.partition
-            renewed = {
-                offset
-                for each in acknowledgements.ranges
-                if each.kind == AcknowledgeType.RENEW
-                for offset in range(each.first, each.last + 1)
-            }
-            for offset in acknowledgements.offsets:
-                if offset not in renewed:
-                    self._held.pop((topic, number, offset), None)
+            if self._held:
+                self._let_go(acquired.source.partition, acknowledgements)
             if acknowledgements.ranges:
                 found.append((acquired, acknowledgements))
         self._touched.clear()
@@ -284,7 +288,10 @@ class ShareCore:
             FetchCorruptionError, RecordDeserializationError: the next record cannot be read.
         """
         self._fill(count)
-        return [self._hand_out() for _ in range(min(count, len(self._rest)))]
+        taken: list[AnyRecord] = []
+        while self._rest and len(taken) < count:
+            taken += self._hand_out(count - len(taken))
+        return taken
 
     def take_rows(self, count: int) -> "pa.RecordBatch | None":
         """Return up to `count` records as rows, as handed out; None if there are none.
@@ -301,9 +308,7 @@ class ShareCore:
         while left and not bound.is_reached and (first := self._next_acquired()) is not None:
             piece = first.take_rows(left, arrow, bound, raises=not pieces)
             if piece is not None:
-                for name in arrow.names(piece) or ():
-                    self._held[name] = first
-                    self._undecided[name] = None
+                self._handed_out(first, piece.column("offset").to_pylist())
                 pieces.append(piece)
                 left -= piece.num_rows
             elif not first.is_read:
@@ -320,7 +325,7 @@ class ShareCore:
         """
         if not self._rest:
             self._fill(count)
-        return self._hand_out() if self._rest else None
+        return self._hand_out(1)[0] if self._rest else None
 
     @property
     def has_decoded(self) -> bool:
@@ -345,10 +350,17 @@ class ShareCore:
                 acquired.decide(name[2], RELEASED)
                 self._touched[acquired] = None
         self._undecided.clear()
+        self._unaccepted[:] = [
+            each
+            for each in self._unaccepted
+            if each[0].expires_at > locked_until and self._fetcher.is_held(each[0])
+        ]
+        self._decide_unaccepted(RELEASED)
 
     def give_back_undecided(self) -> None:
         """Keep records handed out until the session ends, so that their deliveries do not count."""
         self._undecided.clear()
+        self._unaccepted.clear()
 
     @property
     def has_pattern(self) -> bool:
@@ -461,15 +473,20 @@ class ShareCore:
     def _fill(self, count: int) -> None:
         """Decode records until there are `count`, in the order in which they were fetched."""
         rest = self._rest
+        left = count - sum(len(each.records) for each in rest)
+        if left <= 0:
+            return
         bound = DecodeBound()
-        while len(rest) < count and not bound.is_reached and (first := self._next_acquired()) is not None:
+        while left > 0 and not bound.is_reached and (first := self._next_acquired()) is not None:
             try:
-                records = first.take(count - len(rest), self._deserializers, bound, raises=not rest)
+                records = first.take(left, self._deserializers, bound, raises=not rest)
             except RecordDeserializationError as error:
-                if not isinstance(error.__cause__, LoadRequiredError):
+                if self.config.is_explicit and not isinstance(error.__cause__, LoadRequiredError):
                     self._held[(*error.topic_partition, error.offset)] = first
                 raise
-            rest.extend((first, record) for record in records)
+            if records:
+                rest.append(_Decoded(first, deque(records)))
+                left -= len(records)
             if not first.is_read:
                 break
             self._buffer.popleft()
@@ -492,8 +509,9 @@ class ShareCore:
     def _put_back_rest(self) -> None:
         """Take back what iteration has decoded and not handed out: rows are asked for instead."""
         while self._rest:
-            acquired, record = self._rest.pop()
-            acquired.put_back(record.offset, record.delivery_count)
+            acquired, records = self._rest.pop()
+            for record in reversed(records):
+                acquired.put_back(record.offset, record.delivery_count)
             if not self._buffer or self._buffer[0] is not acquired:
                 self._buffer.appendleft(acquired)
 
@@ -507,19 +525,48 @@ class ShareCore:
             self._arrow = ShareArrow(check_crcs=self.config.check_crcs)
         return self._arrow
 
-    def _hand_out(self) -> AnyRecord:
-        acquired, record = self._rest.popleft()
-        name = (record.topic, record.partition, record.offset)
-        self._held[name] = acquired
-        self._undecided[name] = None
-        return record
+    def _hand_out(self, count: int) -> list[AnyRecord]:
+        """Return up to `count` of the records that are decoded; they are of one partition."""
+        acquired, records = self._rest[0]
+        if len(records) <= count:
+            self._rest.popleft()
+            taken = list(records)
+        else:
+            taken = [records.popleft() for _ in range(count)]
+        self._handed_out(acquired, list(map(_OFFSET, taken)))
+        return taken
 
-    def _accept_all(self) -> None:
-        for name in self._undecided:
-            acquired = self._held[name]
-            acquired.decide(name[2], ACCEPTED)
+    def _handed_out(self, acquired: AcquiredRecords, offsets: list[int]) -> None:
+        """Note what the user has to acknowledge, or what the next poll accepts."""
+        if self.config.is_explicit:
+            names = [(*acquired.source.partition, offset) for offset in offsets]
+            self._held.update(dict.fromkeys(names, acquired))
+            self._undecided.update(dict.fromkeys(names))
+        elif offsets[-1] - offsets[0] == len(offsets) - 1:
+            first = offsets[0]
+            if self._unaccepted and self._unaccepted[-1][::2] == (acquired, first - 1):
+                first = self._unaccepted.pop()[1]
+            self._unaccepted.append((acquired, first, offsets[-1]))
+        else:
+            self._unaccepted.extend((acquired, offset, offset) for offset in offsets)
+
+    def _decide_unaccepted(self, decision: Decision) -> None:
+        for acquired, first, last in self._unaccepted:
+            acquired.decide_range(first, last, decision)
             self._touched[acquired] = None
-        self._undecided.clear()
+        self._unaccepted.clear()
+
+    def _let_go(self, partition: TopicPartition, acknowledgements: PartitionAcknowledgements) -> None:
+        """Forget records that are acknowledged for good."""
+        renewed = {
+            offset
+            for each in acknowledgements.ranges
+            if each.kind == AcknowledgeType.RENEW
+            for offset in range(each.first, each.last + 1)
+        }
+        for offset in acknowledgements.offsets:
+            if offset not in renewed:
+                self._held.pop((*partition, offset), None)
 
     # Internals of the loop's part
 

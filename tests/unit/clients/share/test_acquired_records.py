@@ -130,6 +130,49 @@ def test_a_record_that_cannot_be_deserialized_is_released_unless_the_user_decide
     assert [(1, 1, REJECT)] == settled(again)
 
 
+def test_batches_of_one_range_are_read_as_one_up_to_what_cannot_be_read() -> None:
+    def not_four(data: bytes) -> bytes:
+        if data == b"4":
+            raise ValueError("four")
+        return data
+
+    damaged = bytearray(batch(9, range(9, 12)))
+    damaged[-1] ^= 1
+    whole = b"".join(batch(first, range(first, first + 3)) for first in (0, 3, 6))
+    functions = Deserializers(None, not_four)
+    found = acquired(whole + bytes(damaged) + batch(12, [12, 14]), (0, 12, 1), (13, 15, 2))
+    assert [(0, 1), (1, 1), (2, 1), (3, 1)] == take(found, functions=functions)
+    with pytest.raises(RecordDeserializationError, match="offset 4"):
+        take(found, functions=functions)
+    assert [(5, 1), (6, 1), (7, 1), (8, 1)] == take(found, functions=functions)
+    with pytest.raises(FetchCorruptionError, match="offset 9"):
+        take(found, functions=functions)
+    assert [(12, 1), (14, 2)] == take(found, functions=functions)
+    assert [] == take(found, functions=functions)
+    ends = [(0, 3, ACCEPT), (4, 4, RELEASE), (5, 8, ACCEPT), (9, 11, REJECT), (12, 12, ACCEPT)]
+    assert [*ends, (13, 13, GAP), (14, 14, ACCEPT), (15, 15, RELEASE)] == settled(found)
+
+
+def test_rows_are_of_one_batch_where_several_are_open() -> None:
+    found = acquired(batch(0, range(3)) + batch(3, range(3, 6)), (0, 5, 1))
+    assert [(0, 1)] == take(found, 1)
+    assert [(1, 1), (2, 1)] == take_rows(found)
+    assert [(3, 1)] == take(found, 1)
+    assert [(4, 1), (5, 1)] == take_rows(found)
+    assert [(0, 5, ACCEPT)] == settled(found)
+
+
+def test_records_are_decided_together() -> None:
+    found = acquired(batch(0, range(6)), (0, 5, 1))
+    assert 6 == len(found.take(6, PLAIN, DecodeBound()))
+    found.decide(5, RELEASED)
+    found.decide_range(0, 2, ACCEPTED)
+    found.decide_range(3, 4, ACCEPTED)
+    ended = found.drain()
+    assert [(0, 4, ACCEPT), (5, 5, RELEASE)] == [(each.first, each.last, each.kind) for each in ended.ranges]
+    assert [0, 1, 2, 3, 4, 5] == sorted(ended.offsets)
+
+
 def test_messages_of_older_formats() -> None:
     builder = MessageSetBuilder(1, base_offset=0, compression=Compression.GZIP)
     for number in range(6):
