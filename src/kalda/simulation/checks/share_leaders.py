@@ -76,9 +76,15 @@ class ShareLeaders:
         return not cores or any(core.is_done(place[1]) for core in cores)
 
     def forgotten_by(self, place: Place, epoch: int) -> str | None:
-        """Return a leader in a later epoch that would deliver a record, None without one."""
+        """Return a leader in a later epoch that would deliver a record, None without one.
+
+        One that was replaced does not count: the acknowledgement may have been stored by the next one.
+        """
+        source = self._sources.get(place[0])
+        newest = 0 if source is None else self.newest_epoch(source.partition)
         for led in self._leaders(place[0]):
-            if led.leader_epoch > epoch and led.core is not None and not led.core.is_done(place[1]):
+            is_later = epoch < led.leader_epoch >= newest
+            if is_later and led.core is not None and not led.core.is_done(place[1]):
                 return f"the leader in epoch {led.leader_epoch}"
         return None
 
