@@ -73,7 +73,7 @@ RUNS: Final = (
     Run("share", "share_rounds"),
     *(
         Run(f"tasks-{system}-{brokers}", "task_rounds", ("--system", system, "--brokers", str(brokers)))
-        for system in ("celery", "taskiq")
+        for system in ("celery", "taskiq", "worker")
         for brokers in (1, 3)
     ),
     Run("logins", "hostile_logins", options=("logins",)),

@@ -1,11 +1,11 @@
-"""Kills workers of Celery or taskiq, and brokers, under load; each task that was sent runs.
+"""Kills workers of Celery, taskiq or `kalda.worker`, and brokers, under load; each task that was sent runs.
 
 Run ``python -m tests.chaos.task_rounds --system celery --rounds 100``. One program sends tasks, every tenth
-of them with a delay, and processes of `celery worker` or `taskiq worker` run them; a task notes its number
-before it is acknowledged. Each round kills a worker's processes with SIGKILL and starts another; with
-``--brokers 3``, each fifth round kills a broker as well: the leader of the queue or the coordinator of its
-share group. In the end each number that the sending program got an acknowledgement for was noted, and the
-group has no lag.
+of them with a delay, and processes of `celery worker`, `taskiq worker` or a `kalda.worker` run them; a task
+notes its number before it is acknowledged. Each round kills a worker's processes with SIGKILL and starts
+another; with ``--brokers 3``, each fifth round kills a broker as well: the leader of the queue or the
+coordinator of its share group. In the end each number that the sending program got an acknowledgement for was
+noted, and the group has no lag.
 """
 
 import contextlib
@@ -33,13 +33,14 @@ PROGRESS: Final = 20
 PROGRESS_SECONDS: Final = 180.0
 SYSTEMS: Final = {
     "celery": (
-        "tests.chaos.celery_tasks",
+        ("tests.chaos.celery_tasks",),
         ("-m", "celery", "-A", "tests.chaos.celery_tasks", "worker", "--concurrency", "2"),
     ),
     "taskiq": (
-        "tests.chaos.taskiq_tasks",
+        ("tests.chaos.taskiq_tasks",),
         ("-m", "taskiq", "worker", "tests.chaos.taskiq_tasks:broker", "--workers", "1"),
     ),
+    "worker": (("tests.chaos.worker_tasks", "send"), ("-m", "tests.chaos.worker_tasks")),
 }
 SETTINGS: Final = {
     "offsets.topic.num.partitions": "3",
@@ -51,7 +52,7 @@ class Programs:
     """The sending program and the workers."""
 
     def __init__(self, system: str, bootstrap: str, directory: Path, replication: int) -> None:
-        self._sender_module, self._worker_words = SYSTEMS[system]
+        self._sender_words, self._worker_words = SYSTEMS[system]
         self._notes: Final = directory / "notes"
         self._notes.mkdir()
         self._log: Final[IO[bytes]] = (directory / "programs.log").open("ab")
@@ -68,7 +69,7 @@ class Programs:
 
     def start(self) -> None:
         """Start all."""
-        self._sender = self._start("-m", self._sender_module)
+        self._sender = self._start("-m", *self._sender_words)
         for _ in range(WORKERS):
             self._workers.append(self._start_worker())
 

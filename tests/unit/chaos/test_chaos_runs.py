@@ -10,7 +10,7 @@ PROGRAMS = Path(__file__).parents[2] / "chaos"
 
 BY_HAND = {
     *("connector_reader", "copier", "kalda_copier", "spark_sink_driver", "table_driver"),
-    *("celery_tasks", "share_worker", "taskiq_tasks"),
+    *("celery_tasks", "share_worker", "taskiq_tasks", "worker_tasks"),
     *("decoder_fuzz", "why_incidents"),
 }
 """The programs that runs start, and the last two with options of their own."""
