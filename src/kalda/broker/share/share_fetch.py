@@ -4,7 +4,8 @@ The records are not read: only the headers of batches are, and the response has 
 the times or the order of records count, they are read before.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -133,7 +134,8 @@ class DelayedShareFetch(DelayedOperation):
             return self.try_complete()
         if self._is_cancelled or self._fetched or not self._is_live(name):
             return False
-        fetched = self._acquire(name, min(params.max_bytes, BYTES_MAX), params.records_max)
+        led = key if isinstance(key, LedSharePartition) and key.is_current else None
+        fetched = self._acquire(name, min(params.max_bytes, BYTES_MAX), params.records_max, led=led)
         if fetched is not None:
             self._fetched = [fetched]
         return fetched is not None and self.force_complete()
@@ -188,12 +190,17 @@ class DelayedShareFetch(DelayedOperation):
         rounds: int = _ROUNDS_MAX,
         *,
         is_first: bool = True,
+        led: LedSharePartition | None = None,
     ) -> ShareFetched | None:
-        """Return what one partition has: records or an error, None for nothing."""
-        try:
-            led = self._find(name)[1]
-        except ApiError as error:
-            return ShareFetched(name, error)
+        """Return what one partition has: records or an error, None for nothing.
+
+        `led` is its share partition, where the caller knows it.
+        """
+        if led is None:
+            try:
+                led = self._find(name)[1]
+            except ApiError as error:
+                return ShareFetched(name, error)
         core, params = led.core, self._params
         if led.error is not None and led.error.code is not ErrorCode.INVALID_REQUEST:
             # A share partition without state yet is not an error: the group has it created now.
@@ -210,27 +217,27 @@ class DelayedShareFetch(DelayedOperation):
         if found is None:
             return None
         offset, data = found
-        try:
-            batches = read_batches(data.records)
-        except RecordsError as error:
-            return ShareFetched(name, ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)))
-        headers = [header for header, _ in batches]
-        fetched = fetched_batches(offset, headers, skipped_batches(data, headers))
+        batches: list[tuple[BatchHeader, int]] = []
+        fetched: Iterable[FetchedBatch] = fetched_batches(offset, data, read_headers(data.records, batches))
         now_ms = self._partitions.monotonic_ms()
-        if core.limits.looks_into_batches:
-            fetched = examined_batches(
-                led, fetched, batches, data.records, now_ms, self._partitions.time_ms()
+        try:
+            if core.limits.looks_into_batches:
+                fetched = examined_batches(
+                    led, list(fetched), batches, data.records, now_ms, self._partitions.time_ms()
+                )
+            acquired = core.acquire(
+                params.member_id,
+                offset,
+                fetched,
+                now_ms,
+                records_max=records_max,
+                batch_size=params.batch_size,
+                is_strict=params.is_strict,
+                is_first=is_first,
             )
-        acquired = core.acquire(
-            params.member_id,
-            offset,
-            fetched,
-            now_ms,
-            records_max=records_max,
-            batch_size=params.batch_size,
-            is_strict=params.is_strict,
-            is_first=is_first,
-        )
+        except RecordsError as error:
+            assert not batches, "what is acquired is answered"
+            return ShareFetched(name, ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)))
         if core.limits.looks_into_batches:
             led.facts.keep(lambda first, last: core.first_unknown(first, last) is not None)
             led.arm()
@@ -238,7 +245,7 @@ class DelayedShareFetch(DelayedOperation):
             has_passed = core.next_fetch_offset(now_ms) not in (offset, None)
             if not (has_passed and rounds):
                 return None
-            return self._acquire(name, max_bytes, records_max, rounds - 1, is_first=is_first)
+            return self._acquire(name, max_bytes, records_max, rounds - 1, is_first=is_first, led=led)
         led.arm()
         return ShareFetched(
             name,
@@ -268,48 +275,61 @@ class DelayedShareFetch(DelayedOperation):
         core, log = led.core, led.partition.log
         assert core is not None, f"{led.key} has no state yet"
         offset = core.next_fetch_offset(self._partitions.monotonic_ms())
+        if offset is None or offset >= log.high_watermark:
+            return None
         isolation = FetchIsolation.HIGH_WATERMARK
         if self._partitions.settings.reads_committed(led.key.group_id):
             isolation = FetchIsolation.TXN_COMMITTED
-        if offset is None or offset >= log.high_watermark:
-            return None
         data = log.read(offset, max_bytes, isolation)
         return (offset, data) if data.records.size else None
 
 
-def read_batches(records: FileSlice) -> list[tuple[BatchHeader, int]]:
-    """Return the headers of the first `BATCHES_MAX` whole batches, and where each begins.
+def read_headers(records: FileSlice, batches: list[tuple[BatchHeader, int]]) -> Iterator[BatchHeader]:
+    """Yield the headers of the first `BATCHES_MAX` whole batches; add them to `batches`, with their places.
+
+    It stops before what cannot be read: the next fetch begins there.
 
     Raises:
-        RecordsError: the bytes are no batches.
+        RecordsError, OSError: the first batch cannot be read.
     """
-    found: list[tuple[BatchHeader, int]] = []
     position = 0
-    while position + HEADER_SIZE <= records.size and len(found) < BATCHES_MAX:
+    while position + HEADER_SIZE <= records.size and len(batches) < BATCHES_MAX:
         try:
             header = read_header(records.read_part(position, HEADER_SIZE))
         except NeedMoreBytes:
             break
-        if position + header.size > records.size and found:
+        except (RecordsError, OSError):
+            if batches:
+                break
+            raise
+        if position + header.size > records.size and batches:
             break
-        found.append((header, position))
+        batches.append((header, position))
+        yield header
         position += header.size
-    return found
 
 
 def fetched_batches(
-    offset: int, headers: Sequence[BatchHeader], skipped: Collection[int]
-) -> list[FetchedBatch]:
-    """Return the offsets of batches that were read from an offset on.
+    offset: int, data: FetchDataInfo, headers: Iterable[BatchHeader]
+) -> Iterator[FetchedBatch]:
+    """Yield the offsets of batches that were read from an offset on.
 
-    A message of format 0 or 1 may wrap others, and then has the offset of the last one.
+    Consumers get nothing of control batches, aborted ones, and those of which compaction has left the header
+    only. A message of format 0 or 1 may wrap others, and then has the offset of the last one.
     """
-    found: list[FetchedBatch] = []
+    aborted = deque(sorted(data.aborted_transactions or (), key=lambda each: each.first_offset))
+    open_ids: set[int] = set()
     for header in headers:
+        while aborted and aborted[0].first_offset <= header.last_offset:
+            open_ids.add(aborted.popleft().producer_id)
+        is_skipped = header.is_control or not header.record_count
+        if header.is_control:
+            open_ids.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in open_ids:
+            is_skipped = True
         first = header.base_offset if header.magic == MAGIC else min(offset, header.base_offset)
-        found.append(FetchedBatch(first, header.last_offset, header.base_offset in skipped))
+        yield FetchedBatch(first, header.last_offset, is_skipped)
         offset = header.next_offset
-    return found
 
 
 def examined_batches(
@@ -355,25 +375,6 @@ def examined_batches(
         if last < each.last:
             break
     return found
-
-
-def skipped_batches(data: FetchDataInfo, headers: Sequence[BatchHeader]) -> frozenset[int]:
-    """Return the base offsets of batches that consumers get nothing of.
-
-    They are control batches, aborted ones, and those of which compaction has left the header only.
-    """
-    skipped = {header.base_offset for header in headers if header.is_control or not header.record_count}
-    aborted = sorted(data.aborted_transactions or (), key=lambda each: each.first_offset)
-    if aborted:
-        open_ids: set[int] = set()
-        for header in headers:
-            while aborted and aborted[0].first_offset <= header.last_offset:
-                open_ids.add(aborted.pop(0).producer_id)
-            if header.is_control:
-                open_ids.discard(header.producer_id)
-            elif header.is_transactional and header.producer_id in open_ids:
-                skipped.add(header.base_offset)
-    return frozenset(skipped)
 
 
 def _part(

@@ -17,8 +17,8 @@ from kalda.broker.share.share_fetch import (
     BATCHES_MAX,
     DelayedShareFetch,
     ShareFetchParams,
-    read_batches,
-    skipped_batches,
+    fetched_batches,
+    read_headers,
 )
 from kalda.broker.share.share_partitions import SESSION_PARTITIONS_MAX, SharePartitions
 from kalda.broker.share.share_sessions import PartitionName, SessionKey, ShareSession
@@ -31,7 +31,7 @@ from kalda.coordinator.share.delivery_state import AcknowledgeType, PartitionSta
 from kalda.coordinator.share.fetched_batch import FetchedBatch
 from kalda.coordinator.share.in_flight_records import DeadRange
 from kalda.coordinator.share.partition_limits import PartitionLimits
-from kalda.coordinator.share.share_partition import AcquiredRange
+from kalda.coordinator.share.share_partition import AcquiredRange, SharePartition
 from kalda.coordinator.share.share_records import SharePartitionKey
 from kalda.coordinator.share.share_shard import StateChange
 from kalda.protocol.messages.share_acknowledge import (
@@ -44,7 +44,9 @@ from kalda.protocol.messages.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteStateData,
 )
+from kalda.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
 from kalda.records.compression import Compression
+from kalda.records.errors import RecordsError
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import RecordBatchBuilder
 from kalda.runtime.background import InlineExecutor
@@ -488,11 +490,11 @@ def test_what_was_not_sent_to_a_member_that_is_gone_does_not_count() -> None:
 def test_batches_that_compaction_has_emptied_are_skipped() -> None:
     """Their headers stay for the sake of the producer; no member could acknowledge them."""
     headers: Any = [
-        SimpleNamespace(base_offset=offset, is_control=False, record_count=count)
+        BatchHeader(offset, 61, 0, MAGIC, 0, 0, 0, 0, 0, -1, -1, -1, count)
         for offset, count in ((0, 3), (5, 0), (9, 1))
     ]
     data: Any = SimpleNamespace(aborted_transactions=None)
-    assert {5} == skipped_batches(data, headers)
+    assert [5] == [each.first for each in fetched_batches(0, data, headers) if each.is_skipped]
 
 
 def test_records_inside_a_message_that_wraps_others_are_acquired_one_by_one() -> None:
@@ -513,6 +515,39 @@ def test_records_inside_a_message_that_wraps_others_are_acquired_one_by_one() ->
         assert size == fetched.records.size
 
 
+def test_a_fetch_reads_one_header_behind_what_it_acquires() -> None:
+    log = storage.Broker().log
+    for _ in range(9):
+        builder = RecordBatchBuilder()
+        for _ in range(2):
+            builder.append(None, b"v", timestamp=1)
+        log.append_as_leader(memoryview(builder.build()), 0)
+    log.advance_high_watermark(log.log_end_offset)
+    batches: list[tuple[BatchHeader, int]] = []
+    core = SharePartition(PartitionState(0, 0), PartitionLimits())
+    headers = read_headers(log.read(0, 1 << 20).records, batches)
+    fetched = fetched_batches(0, log.read(0, 1 << 20), headers)
+    assert [(0, 1, 1), (2, 3, 1)] == core.acquire("a", 0, fetched, 0, records_max=3)
+    assert [0, 2, 4] == [header.base_offset for header, _ in batches]
+
+
+def test_what_is_before_a_damaged_batch_is_acquired_first() -> None:
+    builder = RecordBatchBuilder()
+    builder.append(None, b"v", timestamp=1)
+    whole = bytes(builder.build())
+    damaged = whole[:MAGIC_POSITION] + b"\x09" + whole[MAGIC_POSITION + 1 :]
+
+    def read(data: bytes) -> list[BatchHeader]:
+        records: Any = SimpleNamespace(
+            size=len(data), read_part=lambda start, size: data[start : start + size]
+        )
+        return list(read_headers(records, []))
+
+    assert [0, 0] == [header.base_offset for header in read(whole + whole + damaged + whole)]
+    with pytest.raises(RecordsError):
+        read(damaged + whole)
+
+
 def test_a_fetch_looks_at_a_bounded_number_of_batches() -> None:
     """A fetch of one record looked at a megabyte of batches with a record each: 15,000 headers, 50 ms."""
     builder = RecordBatchBuilder()
@@ -524,7 +559,8 @@ def test_a_fetch_looks_at_a_bounded_number_of_batches() -> None:
     log.advance_high_watermark(log.log_end_offset)
     records = log.read(0, 1 << 20).records
     assert len(batch) * (BATCHES_MAX + 10) == records.size
-    assert BATCHES_MAX == len(read_batches(records))
+    batches: list[tuple[BatchHeader, int]] = []
+    assert BATCHES_MAX == len(list(read_headers(records, batches))) == len(batches)
     broker = Broker()
     broker.partition.log = cast(Any, log)
     session = broker.open(NAME)
