@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import struct
 from uuid import UUID
 
@@ -9,11 +10,13 @@ from kalda.clients.metadata import ClusterMetadata, Metadata, PartitionMetadata,
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.clients.range_reader.partition_fetch import PartitionFetch
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kalda.protocol.schema import Message, VersionRange
+from tests.virtual_time import run_virtual
 
 PARTITION = TopicPartition("t", 0)
 
@@ -28,6 +31,8 @@ class Brokers:
         self.asked: list[int] = []
         self.sizes: list[int] = []
         self.records: list[bytes] = []
+        self.leader_code = ErrorCode.NONE
+        self.retry_backoff = ExponentialBackoff(100, 1_000, lambda low, high: (low + high) / 2)
         self.version_max = 12
         self.topic_ids: list[UUID] = []
 
@@ -52,7 +57,7 @@ class Brokers:
         self.sizes.append(request.topics[0].partitions[0].partition_max_bytes)
         data = PartitionData(
             partition_index=0,
-            error_code=ErrorCode.NONE if node_id == 1 else self.code,
+            error_code=self.leader_code if node_id == 1 else self.code,
             preferred_read_replica=2 if node_id == 1 else -1,
             high_watermark=5,
             records=self.records.pop(0) if self.records else None,
@@ -139,3 +144,20 @@ async def test_a_topic_is_fetched_by_the_id_that_the_range_has() -> None:
     await fetch_from(brokers, topic_id=UUID(int=1)).next()
 
     assert [UUID(int=1)] == brokers.topic_ids
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE])
+def test_a_broker_that_answers_at_once_without_records_is_not_asked_without_pauses(code: ErrorCode) -> None:
+    """Mirrors and Spark's readers go on until they have the records that a broker has promised."""
+
+    async def scenario() -> float:
+        brokers = Brokers()
+        brokers.leader_code = brokers.code = code
+        fetch = fetch_from(brokers)
+        before = asyncio.get_running_loop().time()
+        for _ in range(40):
+            with contextlib.suppress(ClientError):
+                await fetch.next()
+        return asyncio.get_running_loop().time() - before
+
+    assert run_virtual(scenario()) > 20.0

@@ -21,6 +21,7 @@ from kalda.clients.metadata import Metadata
 from kalda.clients.range_reader.leaders import missing_leader, require_topic_id
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import ExponentialBackoff, Pacer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import UUID, ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
@@ -48,6 +49,8 @@ at once and brings little that is behind it."""
 _FETCH_BYTES_MIN: Final = 64 * 1024
 """Below this, a smaller fetch saves nothing. It is also the room for what the estimate does not know: the
 records of the last batch that are behind the range."""
+_FRUITLESS_FREE: Final = 10
+"""Early answers in a row without records: preferred replicas and moved leaders cause some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,11 @@ class FetchedRecords:
 
 class FetchPort(Protocol):
     """The part of a network client that a fetch uses."""
+
+    @property
+    def retry_backoff(self) -> ExponentialBackoff:
+        """How long to wait after failures in a row."""
+        ...
 
     @property
     def metadata(self) -> Metadata:
@@ -116,6 +124,10 @@ class PartitionFetch:
         self._ahead: asyncio.Future[Message] | None = None
         self._received_bytes = 0
         self._received_offsets = 0
+        self._pacer: Final = Pacer(port.retry_backoff, _FRUITLESS_FREE)
+        self._sent_at = 0.0
+        self._wait_s = 0.0
+        """The wait before the next fetch, after early answers without records."""
         self._replica: int | None = None
         """The replica that the leader named for readers of this rack (KIP-392), until an attempt fails."""
 
@@ -140,6 +152,8 @@ class PartitionFetch:
         """
         try:
             if self._ahead is None:
+                if self._wait_s:
+                    await asyncio.sleep(self._wait_s)
                 self._ahead = await self._send()
             response = await self._ahead
             assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
@@ -148,7 +162,9 @@ class PartitionFetch:
         except BaseException:
             self.close()
             self._replica = None
+            self._pace(has_records=False)
             raise
+        self._pace(has_records=bool(fetched.records))
         self._received_bytes += len(fetched.records)
         self._received_offsets += fetched.next_offset - self.position
         self.position = fetched.next_offset
@@ -158,6 +174,15 @@ class PartitionFetch:
                 if self._port.is_ready(self._source().id):
                     self._ahead = await self._send()
         return fetched
+
+    def _pace(self, *, has_records: bool) -> None:
+        """Hold the next fetch back if the broker keeps answering at once without records."""
+        took_s = asyncio.get_running_loop().time() - self._sent_at
+        if has_records or took_s >= self._config.fetch_max_wait_ms / 2000:
+            self._pacer.reset()
+            self._wait_s = 0.0
+        else:
+            self._wait_s = self._pacer.seconds()
 
     def _source(self) -> BrokerEndpoint:
         """Return the broker to fetch from: the replica that the leader named, or else the leader."""
@@ -196,6 +221,7 @@ class PartitionFetch:
             rack_id=config.client_rack,
         )
         timeout_ms = max(config.request_timeout_ms, config.fetch_max_wait_ms + _ANSWER_MARGIN_MS)
+        self._sent_at = asyncio.get_running_loop().time()
         return self._port.send_nowait(source.id, request, version, timeout_ms)
 
     def _missing_bytes(self) -> int:

@@ -16,6 +16,7 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kalda.clients.errors import OffsetOutOfRangeError
 from kalda.clients.producer.arrow_future import ArrowFuture
@@ -195,7 +196,7 @@ class Copier:
                     "value": decoded.values,
                     "headers": decoded.headers,
                     "partition": pa.array(np.full(count, part.target.partition, np.int32)),
-                    "timestamp": decoded.timestamps_ms,
+                    "timestamp": _times(decoded.timestamps_ms),
                 }
             )
             part.offsets.append(decoded.offsets.to_numpy())
@@ -232,3 +233,11 @@ class Copier:
             for each in future.result(_DELIVERY_TIMEOUT_S).ranges
         ]
         return runs_of(part.offsets, written)
+
+
+def _times(timestamps_ms: pa.Array) -> pa.Array:
+    """Return null, which means now, for a record without a timestamp, as MirrorMaker does.
+
+    Such records have -1; producers refuse that, and 0 would make retention delete the copy.
+    """
+    return pc.if_else(pc.less(timestamps_ms, 0), None, timestamps_ms)
