@@ -9,6 +9,8 @@ from typing import Final
 
 SPARK: Final = "tests/spark/"
 """All of these share one JVM, which opens connections whenever it likes."""
+_COMPUTING: Final = ("tests/unit/", "tests/property/", "tests/golden/")
+"""Most tests of these take some milliseconds, less than to hand one to a worker."""
 _BEHAVIOUR: Final = "tests/behaviour/"
 _ADMIN: Final = "tests/behaviour/admin/"
 _FAULTS: Final = "tests/behaviour/test_faults.py::"
@@ -17,7 +19,7 @@ _TARGET: Final = re.compile(r"\[((?:kalda|apache)-[0-9.]+)")
 
 
 def worker_group(nodeid: str) -> str:
-    """Return the group of a test; a test that shares nothing is a group of its own.
+    """Return the group of a test: its module where tests are short, itself where it shares nothing.
 
     >>> worker_group("tests/behaviour/test_producer.py::test_acks[kalda-3-classic]")
     'tests/behaviour/test_producer.py[kalda-3]'
@@ -26,6 +28,8 @@ def worker_group(nodeid: str) -> str:
     """
     if nodeid.startswith(SPARK):
         return SPARK
+    if nodeid.startswith(_COMPUTING):
+        return nodeid.partition("::")[0]
     if not nodeid.startswith(_BEHAVIOUR):
         return nodeid
     if nodeid.startswith(_ADMIN):

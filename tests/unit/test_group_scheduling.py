@@ -57,7 +57,7 @@ def run(scheduling: Any, workers: list[Worker], tests: list[str], ran: list[str]
 
 @pytest.mark.parametrize("before", [0, 30, 90])
 def test_the_tests_of_a_worker_that_ended_run_elsewhere(pytestconfig: pytest.Config, before: int) -> None:
-    tests = [f"tests/unit/test_a.py::test_{number}" for number in range(100)]
+    tests = [f"tests/system/test_a.py::test_{number}" for number in range(100)]
     workers = [Worker("gw0"), Worker("gw1")]
     scheduling = started(pytestconfig, workers, tests)
     ran: list[str] = []
@@ -79,7 +79,7 @@ def test_the_tests_of_a_worker_that_ended_run_elsewhere(pytestconfig: pytest.Con
 
 def test_the_rest_of_the_group_of_the_test_that_ended_its_worker_runs(pytestconfig: pytest.Config) -> None:
     tests = [f"tests/spark/test_a.py::test_{number}" for number in range(10)]
-    tests += [f"tests/unit/test_a.py::test_{number}" for number in range(10)]
+    tests += [f"tests/system/test_a.py::test_{number}" for number in range(10)]
     workers = [Worker("gw0"), Worker("gw1")]
     scheduling = started(pytestconfig, workers, tests)
     assert tests[:10] == [tests[index] for index in workers[0].queue[:10]]
@@ -93,7 +93,7 @@ def test_the_rest_of_the_group_of_the_test_that_ended_its_worker_runs(pytestconf
 
 
 def test_a_worker_that_ended_its_work_leaves_nothing(pytestconfig: pytest.Config) -> None:
-    tests = ["tests/unit/test_a.py::test_a"]
+    tests = ["tests/system/test_a.py::test_a"]
     workers = [Worker("gw0")]
     scheduling = started(pytestconfig, workers, tests)
     scheduling.mark_test_complete(workers[0], 0)

@@ -1,4 +1,4 @@
-"""Tests that share a cluster run on one worker, and no more of them than those."""
+"""Tests that share a cluster or are short run on one worker, and no more of them than those."""
 
 import pytest
 
@@ -22,8 +22,10 @@ from tests.worker_groups import worker_group
             "tests/behaviour/test_faults.py::test_a[kalda-3-cut]",
             "tests/behaviour/test_faults.py::test_a[kalda-3]",
         ),
-        ("tests/unit/test_tidy.py::test_a[kalda-3]", "tests/unit/test_tidy.py::test_a[kalda-3]"),
+        ("tests/unit/test_tidy.py::test_a[kalda-3]", "tests/unit/test_tidy.py"),
+        ("tests/golden/test_a.py::TestA::test_a[a::b]", "tests/golden/test_a.py"),
+        ("tests/system/test_a.py::test_a[kalda-3]", "tests/system/test_a.py::test_a[kalda-3]"),
     ],
 )
-def test_a_group_is_what_shares_a_cluster(nodeid: str, expected: str) -> None:
+def test_a_group_is_what_shares_a_cluster_or_is_short(nodeid: str, expected: str) -> None:
     assert expected == worker_group(nodeid)
