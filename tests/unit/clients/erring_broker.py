@@ -43,7 +43,7 @@ from kalda.protocol.messages import (
     sync_group,
     txn_offset_commit,
 )
-from kalda.protocol.schema import STRING, UUID_KIND, ArrayKind, Kind, Message, Struct
+from kalda.protocol.schema import STRING, UUID_KIND, ArrayKind, Field, Kind, Message, Struct
 from kalda.records.record import RecordBatchBuilder
 from kalda.runtime.system.clock import SystemClock
 from tests.virtual_time import LoopClock
@@ -52,6 +52,7 @@ M = TypeVar("M", bound=Struct)
 _builder = RecordBatchBuilder()
 _builder.append(b"k", b"v", 1000)
 ONE_RECORD = bytes(_builder.build())
+_ERRORS = ("error_code", "partition_error_code")
 TOPIC = "t"
 TOPIC_ID = UUID(int=77)
 SECONDS = 1.5
@@ -316,13 +317,29 @@ def set_errors(message: Struct, code: ErrorCode, *, at_top: bool) -> None:
     """Set every error code of a response; with `at_top` False only those below its own."""
     for field in message.FIELDS:
         value = getattr(message, field.name)
-        if field.name in ("error_code", "partition_error_code"):
+        if field.name in _ERRORS:
             if at_top:
                 setattr(message, field.name, int(code))
             continue
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, Struct):
                 set_errors(each, code, at_top=True)
+
+
+def places(api: ApiKey, code: ErrorCode | None) -> tuple[bool, ...]:
+    """Return each `at_top` that makes another response: two where it has errors at the top and below."""
+    fields = registry.spec(api).response_class.FIELDS
+    has_own = any(field.name in _ERRORS for field in fields)
+    return (True, False) if code is not None and has_own and any(map(_has_error_below, fields)) else (True,)
+
+
+def _has_error_below(field: Field) -> bool:
+    kind = field.kind
+    while isinstance(kind, ArrayKind):
+        kind = kind.element
+    if isinstance(kind, Kind):
+        return False
+    return any(each.name in _ERRORS or _has_error_below(each) for each in kind.FIELDS)
 
 
 class Broker:

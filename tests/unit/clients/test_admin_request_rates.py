@@ -20,7 +20,7 @@ from kalda.clients.admin.users import ScramCredentialDeletion, ScramMechanism
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from tests.unit.clients.erring_broker import TOPIC, USER_PAUSE_S, Broker, Connection, turns, virtual
+from tests.unit.clients.erring_broker import TOPIC, USER_PAUSE_S, Broker, Connection, places, turns, virtual
 from tests.virtual_time import run_virtual
 
 __all__ = ["virtual"]
@@ -122,7 +122,7 @@ def test_no_error_makes_an_admin_call_ask_without_pauses(api: ApiKey, call: Call
         await admin.close(0.0)
 
     for code in (*ErrorCode, None):
-        for at_top in (True, False) if code is not None else (True,):
+        for at_top in places(api, code):
             broker = Connection.broker = Broker(api, code, at_top=at_top)
             run_virtual(scenario())
             if most := broker.most():

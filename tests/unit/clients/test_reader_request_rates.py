@@ -18,7 +18,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import LATEST_TIMESTAMP
-from tests.unit.clients.erring_broker import TOPIC, USER_PAUSE_S, Broker, Connection, turns, virtual
+from tests.unit.clients.erring_broker import TOPIC, USER_PAUSE_S, Broker, Connection, places, turns, virtual
 from tests.virtual_time import run_virtual
 
 __all__ = ["virtual"]
@@ -71,7 +71,7 @@ def test_no_error_makes_a_reader_ask_without_pauses(api: ApiKey, call: Call) -> 
         await client.close()
 
     for code in (*ErrorCode, None):
-        for at_top in (True, False) if code is not None else (True,):
+        for at_top in places(api, code):
             broker = Connection.broker = Broker(api, code, at_top=at_top)
             run_virtual(scenario())
             assert broker.counts[api], f"{code} was not met"

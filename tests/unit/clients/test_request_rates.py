@@ -26,6 +26,7 @@ from tests.unit.clients.erring_broker import (
     USER_PAUSE_S,
     Broker,
     Connection,
+    places,
     turns,
     virtual,
 )
@@ -34,15 +35,6 @@ from tests.virtual_time import run_virtual
 __all__ = ["virtual"]
 
 
-WITH_ERRORS_AT_TOP_AND_BELOW = (
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.FETCH,
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.METADATA,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.SHARE_ACKNOWLEDGE,
-    ApiKey.SHARE_FETCH,
-)
 ERRORS = [*(code for code in ErrorCode if code is not ErrorCode.NONE), None]
 """None for a broker that closes the connection instead of an answer."""
 
@@ -237,7 +229,7 @@ def test_no_error_makes_a_client_ask_without_pauses(
     """Thousands of requests in a second harm the broker most when it has a problem already."""
     storms = {}
     for code in ERRORS:
-        for at_top in (True, False) if api in WITH_ERRORS_AT_TOP_AND_BELOW else (True,):
+        for at_top in places(api, code):
             broker = Connection.broker = Broker(api, code, at_top=at_top)
             run_virtual(client())
             if most := broker.most():
