@@ -10,6 +10,7 @@ import faulthandler
 import gc
 import json
 import os
+import resource
 import runpy
 import selectors
 import signal
@@ -47,6 +48,8 @@ SIZE_BYTES: Final = 4
 NUMBER_BYTES: Final = 8
 KEPT_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 """What a process goes on ignoring when its program starts; `nohup` and a shell's ``&`` ignore them."""
+LIMITS: Final = (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_CORE, resource.RLIMIT_FSIZE)
+"""What a process inherits, and tests change."""
 STREAMS: Final = 4
 """A request has four descriptors: stdin, stdout, stderr, and where the process id and the exit status go."""
 
@@ -147,6 +150,8 @@ def run(request: Any) -> None:
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else default)
     if "PYTHONFAULTHANDLER" in os.environ:
         faulthandler.enable()
+    for limit, values in request["limits"].items():
+        resource.setrlimit(int(limit), values)
     os.chdir(request["directory"])
     sys.orig_argv[:] = [sys.executable, *arguments]
     try:

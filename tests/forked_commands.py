@@ -2,14 +2,15 @@
 
 `Popen` and `run` are those of `subprocess`. A process that they start has arguments, environment, directory,
 streams, signals and exit status as any other; what differs is that its modules are loaded before it begins.
-``KALDA_FORKED_COMMANDS=1`` turns that on; a process of a test takes a fifth of the processor time then.
-So tests of the start itself, of imports and of memory start a process of their own with `subprocess`.
+A process of a test takes a fifth of the processor time so; ``KALDA_FORKED_COMMANDS=0`` turns it off.
+Tests of the start itself, of imports and of memory start a process of their own with `subprocess`.
 """
 
 import atexit
 import inspect
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -21,13 +22,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, AnyStr, Final
 
-from tests.fork_server import KEPT_SIGNALS, NUMBER_BYTES, SIZE_BYTES
+from tests.fork_server import KEPT_SIGNALS, LIMITS, NUMBER_BYTES, SIZE_BYTES
 from tests.leftovers import SHARED_SOCKETS
 
 KALDA: Final = (sys.executable, "-m", "kalda")
 SERVER: Final = Path(__file__).parent / "fork_server.py"
 SWITCH: Final = "KALDA_FORKED_COMMANDS"
-"""The variable that turns the forks on with the value 1; without it each process starts."""
+"""The variable that turns the forks off with the value 0; each process starts then."""
 
 _IS_SUPPORTED: Final = hasattr(os, "pidfd_open")
 _READ_AT_START: Final = ("PYTHON", "KALDA_", "LANG", "LC_", "LD_", "MALLOC_")
@@ -99,6 +100,7 @@ class Popen(subprocess.Popen[AnyStr]):
             "environment": environment,
             "directory": os.path.abspath(os.fsdecode(options["cwd"] or ".")),
             "is_session": bool(options["start_new_session"]),
+            "limits": {number: resource.getrlimit(number) for number in LIMITS},
             "ignored": [each for each in KEPT_SIGNALS if signal.getsignal(each) == signal.SIG_IGN],
         }
         given_streams = [options[name] for name in ("p2cread", "c2pwrite", "errwrite")]
@@ -180,7 +182,7 @@ def is_forkable(options: Mapping[str, Any]) -> bool:
     """Return whether a fork can do what `subprocess.Popen` was asked for."""
     arguments = options["args"]
     return (
-        "1" == os.environ.get(SWITCH)
+        "0" != os.environ.get(SWITCH)
         and _IS_SUPPORTED
         and not isinstance(arguments, (str, bytes, os.PathLike))
         and len(arguments) > 1

@@ -1,6 +1,7 @@
 """`Security` in test clusters: each protocol and mechanism with the clients that users have, and ACLs."""
 
 import asyncio
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from kalda.clients.admin.acls import (
 from kalda.clients.admin.users import ScramCredentialUpsertion, ScramMechanism
 from kalda.clients.errors import BrokerResponseError
 from kalda.testing import Cluster, ProcessCluster, Security
+from kalda.testing.process import CommandProcess
 
 WAYS = [
     ("SSL", "PLAIN"),
@@ -120,13 +122,19 @@ def test_without_acls_every_user_may_do_everything() -> None:
         admin.create_topics([NewTopic("t", 1, 1)])
 
 
-def test_processes_are_secured_and_no_command_line_has_a_password(tmp_path: Path) -> None:
+def test_processes_are_secured_and_no_command_line_has_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A fork has the command line of its parent.
+    monkeypatch.setattr(CommandProcess, "_popen", subprocess.Popen)
     security = Security(users={"alice": "in-the-open"}, mechanism="PLAIN", super_users=["alice"])
     with ProcessCluster(tmp_path, brokers=2, security=security) as cluster:
         write_with_every_client(cluster, "t")
         assert [b"own", b"rdkafka", b"python", b"aio"] == read(cluster, "t", 4)
         for pid in cluster.broker_pids:
-            assert b"in-the-open" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            assert b"\0broker\0" in line
+            assert b"in-the-open" not in line
         assert "in-the-open" not in "".join(cluster.broker(each).log() for each in range(2))
 
 

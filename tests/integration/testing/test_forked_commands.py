@@ -1,6 +1,7 @@
 """A command that is a fork is the same to its caller as a process that has been started."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from tests import forked_commands
 from tests.fork_server import KEPT_SIGNALS
 from tests.forked_commands import KALDA, SWITCH
 
-pytestmark = pytest.mark.skipif(os.environ.get(SWITCH) != "1", reason=f"{SWITCH}=1 turns the forks on")
+pytestmark = pytest.mark.skipif(os.environ.get(SWITCH) == "0", reason=f"{SWITCH}=0 turns the forks off")
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +96,23 @@ def test_signals_that_the_parent_ignores_now_stay_ignored(tmp_path: Path, handle
             signal.signal(number, each)
 
     assert expected.stdout == done.stdout
+
+
+def test_limits_that_the_parent_has_now_are_inherited(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))")
+    # The server of commands runs before the limit changes.
+    forked_commands.run([sys.executable, str(program)], check=True, stdout=subprocess.DEVNULL)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        done = forked_commands.run(
+            [sys.executable, str(program)], check=True, stdout=subprocess.PIPE, text=True
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert f"{(soft - 1, hard)}\n" == done.stdout
 
 
 def test_a_command_reads_what_is_written_and_ends_by_a_signal() -> None:
