@@ -1,4 +1,4 @@
-"""The controller's cache of the cluster: brokers, assignments, partition states and their state machines.
+"""Caches the cluster for the controller: brokers, assignments, partition states, state machines.
 
 It is read from ZooKeeper once, at election, and then kept up to date by events; only `core.step` changes it.
 It makes no decisions, but it refuses illegal transitions: one would mean that the core has lost track of a

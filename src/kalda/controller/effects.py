@@ -1,4 +1,4 @@
-"""The effects that the controller's core returns; the driver performs them in the order given.
+"""Defines the effects that the controller's core returns; the driver performs them in the order given.
 
 `Send` carries a request to a broker (`BrokerRequest`), which is idempotent and fenced by the controller
 epoch. The other effects are conditional writes to ZooKeeper, whose outcomes come back to the core as events

@@ -1,4 +1,4 @@
-"""Leader elections on request: of an operator, of a legacy tool's znode, or of the leader imbalance check.
+"""Elects leaders on request: of an operator, of a legacy tool's znode, or of the imbalance check.
 
 Elections that a failed or restarted broker makes necessary are decided in `partition_leadership`.
 """

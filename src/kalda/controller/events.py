@@ -1,4 +1,4 @@
-"""The events that the controller's core processes: reads of ZooKeeper, requests, and outcomes of effects."""
+"""Defines the events of the controller's core: reads of ZooKeeper, requests, and outcomes of effects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

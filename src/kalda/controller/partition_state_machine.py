@@ -1,4 +1,4 @@
-"""The partition state machine: legal transitions, and the pure functions that elect leaders.
+"""Defines the partition state machine: legal transitions, and pure functions that elect leaders.
 
 An election function takes a partition's state, its replicas, and which of them are online or serving. It
 returns the state to write, with the version that it may replace, or None if the state needs no change.

@@ -1,4 +1,4 @@
-"""The port through which the controller sends requests to brokers."""
+"""Defines the port through which the controller sends requests to brokers."""
 
 from typing import Protocol
 

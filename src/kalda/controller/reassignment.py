@@ -1,4 +1,4 @@
-"""Partition reassignment (KIP-455): validates requests and starts them.
+"""Validates and starts partition reassignments (KIP-455).
 
 The topic's znode holds a reassignment: its replicas are the target replicas followed by the original ones,
 with the sets being added and removed. So a new controller continues where the last one failed. A reassignment

@@ -1,4 +1,4 @@
-"""The replica state machine: the legal transitions of one replica on one broker."""
+"""Defines the legal transitions of one replica on one broker: the replica state machine."""
 
 from enum import Enum
 from typing import Final

@@ -1,4 +1,4 @@
-"""A bounded queue of requests from operators and brokers, which the controller's owner task serves."""
+"""Queues requests from operators and brokers, up to a bound, for the controller's owner task."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""The controller's statistics, named after the metrics of Kafka's controller."""
+"""Counts the controller's statistics, named after the metrics of Kafka's controller."""
 
 from dataclasses import dataclass
 

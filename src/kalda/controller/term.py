@@ -1,4 +1,4 @@
-"""One term of a controller: turns signals, responses and requests into steps of the core.
+"""Runs one term of a controller: turns signals, responses and requests into steps of the core.
 
 A term starts with an election that this broker won and is discarded when the broker stops being controller,
 so no state leaks into the next term. Everything runs in the driver's owner task, except that responses of

@@ -1,4 +1,4 @@
-"""The ZooKeeper session of a controller's term, with operations that survive a lost connection.
+"""Wraps the ZooKeeper session of a controller's term in operations that survive a lost connection.
 
 A term lasts as long as the session that created ``/controller``. A short interruption must not cost the
 cluster an election, so the active controller retries every operation until ZooKeeper responds or the session

@@ -1,4 +1,4 @@
-"""Topic deletion: deletes every replica of a marked topic, then the topic's znodes.
+"""Deletes every replica of a topic that is marked for deletion, then the topic's znodes.
 
 A replica on a dead broker delays the deletion until the broker is back. Only a new topic of the same name
 ends the wait: the dead broker recognises its old replica by the topic id when it is back. Deletion can be

@@ -1,4 +1,4 @@
-"""The controller's reads of ZooKeeper, and the watches that notify it of changes.
+"""Reads ZooKeeper for the controller, and watches for changes.
 
 A watch only marks a `Signal`; the owner task then reads what changed, and the read arms the next watch. So no
 change is missed, and a burst of changes is read once. All terms of a broker share the callbacks, and a

@@ -1,4 +1,4 @@
-"""The key of a session, which lasts as long as the lease and fences the session's writes. Sans-IO.
+"""Keeps the key of a session, which lives as long as its lease and fences the session's writes. Sans-IO.
 
 Each request with writes depends on the key's version and raises it (`kalda.etcd.batch`), as do other writes
 of the session. The value says whether the last change was a request's.

@@ -1,4 +1,4 @@
-"""The port between the session and one server of etcd: calls, their errors, and nothing of gRPC.
+"""Defines the port between the session and one etcd server: calls and errors, without gRPC.
 
 `kalda.etcd.connection` fills it over gRPC; a simulation has a network of its own.
 """

@@ -1,4 +1,4 @@
-"""The messages of etcd's API (``etcdserverpb``, ``mvccpb``) that this engine needs, as bytes and back.
+"""Encodes and decodes the messages of etcd's API (``etcdserverpb``, ``mvccpb``) that this engine needs.
 
 Names and field numbers are those of etcd's ``rpc.proto`` and ``kv.proto``. Requests are functions that return
 bytes, since nothing reads them again here; responses are parsed into tuples.

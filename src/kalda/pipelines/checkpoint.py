@@ -1,4 +1,4 @@
-"""The checkpoint of a Structured Streaming query: its id, and which offsets each batch reads.
+"""Reads the checkpoint of a Structured Streaming query (its id, each batch's offsets), or creates a lost one.
 
 A checkpoint has a file `metadata` with the query's id, and a file for each batch in `offsets` (written before
 the batch runs) and in `commits` (written after it). Spark writes the checkpoint; only a lost one is made

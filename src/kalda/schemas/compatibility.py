@@ -1,4 +1,4 @@
-"""Compatibility levels, and whether a schema may follow those before it."""
+"""Checks whether a schema may follow earlier ones, by compatibility level."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The errors of schemas that a user sent."""
+"""Defines the errors of schemas that a user sent."""
 
 
 class SchemaError(ValueError):

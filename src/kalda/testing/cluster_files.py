@@ -1,4 +1,4 @@
-"""The files of a broker in the test's process: they fail after a simulated crash: `CrashableFileSystem`.
+"""Implements a broker's files in the test's process, which fail after a simulated crash.
 
 Data written before a crash stays, as it stays in the page cache when a process is killed. Nothing is synced:
 the data of a test need not survive a loss of power.

@@ -1,4 +1,4 @@
-"""The network of an in-process cluster: who listens where, and which members a test has parted: `Network`."""
+"""Implements the network of an in-process cluster: listeners, and members that a test has cut off."""
 
 from collections.abc import Collection, Sequence
 from typing import Final

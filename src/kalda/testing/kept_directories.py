@@ -1,4 +1,4 @@
-"""Keeps copies of what testing clusters leave behind, for programs that look at it afterwards.
+"""Keeps copies of the directories that testing clusters leave behind, for programs that check them.
 
 ``KALDA_KEEP_DIRECTORIES=DIR`` makes each cluster whose members have ended copy the data of its brokers and of
 its coordination server to a directory of its own below ``DIR``. `tests.compat.kept_directories` starts Apache

@@ -1,4 +1,4 @@
-"""The brokers of one test session: its clusters, what they log, and what its tests have of them now."""
+"""Holds the brokers of one test session: its clusters, their logs, and the tests' present use of them."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The entries of a znode's access list, as ZooKeeper sends and stores them."""
+"""Defines the entries of a znode's access list, as ZooKeeper sends and stores them."""
 
 from dataclasses import dataclass
 from typing import Final

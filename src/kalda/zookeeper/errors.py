@@ -1,4 +1,4 @@
-"""The errors of ZooKeeper's operations, under ZooKeeper's names and codes.
+"""Defines the errors of ZooKeeper's operations, under ZooKeeper's names and codes.
 
 Every engine of the `ZooKeeperClient` port raises these and no others: the embedded engine directly, the
 ensemble engine from the error codes of responses. `code` is that code.

@@ -1,4 +1,4 @@
-"""Kafka's rules for access to its znodes, by path, where `zookeeper.set.acl` is true.
+"""Applies Kafka's access rules to its znodes, by path, where `zookeeper.set.acl` is true.
 
 As `ZkData.defaultAcls` of Kafka 3.9: its creator may do everything, and everybody may read, except what has
 secrets. The old consumers write under ``/consumers``, each with an identity of its own. The module only

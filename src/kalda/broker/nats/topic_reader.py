@@ -2,7 +2,7 @@
 
 Records come from the leaders, wherever they are, by requests as a consumer sends them: one fetch at a time
 from each leader, of committed records only. A topic is read from its end at the time when the first client
-subscribes; a partition that appears later is read from its beginning. Nothing is read for nobody.
+subscribes; a partition that appears later is read from its beginning. Nothing is read without a subscriber.
 """
 
 import asyncio

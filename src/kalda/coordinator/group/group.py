@@ -1,4 +1,4 @@
-"""The interface of a group of any type, as the rest of the coordinator uses it.
+"""Defines the interface of a group of any type, as the rest of the coordinator uses it.
 
 Offsets are committed, fetched, deleted and expired in the same way for all groups. The group decides which
 member may do it, and when.

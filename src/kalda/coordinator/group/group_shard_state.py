@@ -1,4 +1,4 @@
-"""The state of one partition of ``__consumer_offsets``: its groups and the offsets that they have committed.
+"""Keeps the groups and committed offsets of one partition of ``__consumer_offsets``.
 
 The two group protocols and the operations on offsets read this state and decide; they set timers through its
 context. What is not here: replaying records, which `kalda.coordinator.group.group_shard` does. What lives

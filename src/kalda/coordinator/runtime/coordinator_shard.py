@@ -1,4 +1,4 @@
-"""The ports of the coordinator runtime: the state it keeps, the log it writes to, the loop it runs on.
+"""Defines the ports of the coordinator runtime: the shard's state, its log, and the event loop.
 
 A coordinator implements `CoordinatorShard`: the state of one partition of an internal topic. The broker
 implements `InternalLog`, one per internal topic. This module has protocols and values only.

@@ -1,4 +1,4 @@
-"""The clock, timers and writes that the runtime gives a loaded shard."""
+"""Gives a loaded shard its clock, its timers and its writes."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The timers of all shards of a runtime: one timing wheel, which one call of the loop wakes.
+"""Runs the timers of all shards of a runtime on one timing wheel, with one call of the event loop.
 
 Every heartbeat prolongs a session, so setting and cancelling a timer costs O(1), and the loop is called only
 when the earliest deadline moves forward.

@@ -1,4 +1,4 @@
-"""The states in which records of a share partition are, and ranges of offsets in one state."""
+"""Defines the states of records in a share partition, and ranges of offsets in one state."""
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum

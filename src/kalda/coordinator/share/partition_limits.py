@@ -1,4 +1,4 @@
-"""The settings of a share group that its share partitions obey: `PartitionLimits`."""
+"""Defines the settings of a share group that its share partitions obey: `PartitionLimits`."""
 
 from typing import Final, NamedTuple
 

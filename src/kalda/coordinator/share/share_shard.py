@@ -1,4 +1,4 @@
-"""The share partitions of one partition of ``__share_group_state``.
+"""Keeps the state of the share partitions in one partition of ``__share_group_state``.
 
 State changes only in `replay`, so that loading and running are one path. After some updates a snapshot is
 written instead of the next one, so that what is before it can be deleted: `redundant_offset` is the offset

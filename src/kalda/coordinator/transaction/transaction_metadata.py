@@ -1,4 +1,4 @@
-"""The state of one transactional id, and the steps that lead from one state to the next.
+"""Defines the state of one transactional id, and its transitions.
 
 A `TransactionMetadata` is immutable; each step returns the next one, which is written to
 ``__transaction_state``. A record is appended and replayed in one turn of the loop, so Kafka's pending states

@@ -1,4 +1,4 @@
-"""The transactional ids of one partition of ``__transaction_state``.
+"""Keeps the transactional ids of one partition of ``__transaction_state``.
 
 State changes only in `replay`, so that loading and running are one path. The shard hands a prepared
 transaction to the coordinator when its record is replicated, also after loading: no other recovery of a

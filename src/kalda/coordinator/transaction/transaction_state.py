@@ -1,4 +1,4 @@
-"""The states of a transaction, with the numbers that Kafka writes and the names that its tools show."""
+"""Defines the states of a transaction, with Kafka's numbers and the names in its tools."""
 
 from enum import IntEnum
 from typing import Final

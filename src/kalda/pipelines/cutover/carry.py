@@ -1,4 +1,4 @@
-"""Carries what belongs to accounts: ACLs, quotas, users with SCRAM credentials, settings of groups.
+"""Copies ACLs, quotas, users with SCRAM credentials and settings of groups to the target.
 
 Decisions are pure functions. What the target has beyond that stays there, and what is not carried is named
 with the reason. A cluster gives no SCRAM credential away, so users need a file with their passwords.

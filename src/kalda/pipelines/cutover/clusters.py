@@ -1,4 +1,4 @@
-"""Opens what a cut-over needs of its two clusters, and answers its questions about partitions."""
+"""Opens the clients of a cut-over's two clusters, and reads partitions, offsets and transactions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Keeps writers from the topics of a cluster, and lets them go on again.
+"""Keeps writers from the topics of a cluster during a cut-over, and releases them afterwards.
 
 The plan is pure and is recorded before the cluster is changed: taking a fence down needs to know which of the
 ACLs were there before, and what the quotas were. An ACL that denies Write to everyone refuses each request;

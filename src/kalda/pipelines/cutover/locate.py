@@ -1,4 +1,4 @@
-"""Finds the exact place of a group in the copy of a partition. Pure, over what two logs hold.
+"""Finds the position of a group in the copy of a partition. Pure, over the records of two logs.
 
 A group goes on with the first record at or behind its offset. The runs of the mirror say where that record
 lies in the copy. Where they leave records out (a transaction records a limited number of runs, and the oldest

@@ -1,4 +1,4 @@
-"""Says what a cut-over carried and what it cannot carry."""
+"""Describes what a cut-over carried over and what it cannot carry over."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

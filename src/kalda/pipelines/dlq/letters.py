@@ -1,4 +1,4 @@
-"""Makes dead letters of records, and reads what their headers say.
+"""Encodes dead letters of records, and reads the headers of dead letters.
 
 Key, value, timestamp and the record's own headers stay as they are, so that replaying a letter is replaying
 the record. A record that fails again after a replay keeps the place of the first failure, so that a letter

@@ -1,4 +1,4 @@
-"""The Spark application of a pipeline file: session, supervisor, metrics.
+"""Runs the Spark application of a pipeline file: session, supervisor, metrics.
 
 Plans are made, and faults of the file reported, before Spark starts. The session ends with the application.
 """

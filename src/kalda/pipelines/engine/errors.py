@@ -1,4 +1,4 @@
-"""Errors after which a pipeline is never restarted, or is restarted without a limit."""
+"""Defines the errors after which a pipeline is never restarted, or is restarted without a limit."""
 
 
 class PipelineStoppedError(Exception):

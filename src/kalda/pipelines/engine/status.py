@@ -1,4 +1,4 @@
-"""The status of running pipelines, as files in the storage that `kalda pipeline status` reads.
+"""Stores the status of running pipelines in files, which `kalda pipeline status` reads.
 
 Each pipeline has one file, replaced every few seconds by the driver that runs it. The lock of the run says at
 once that a driver on this host is dead; of another host's driver only a file that is not replaced does.

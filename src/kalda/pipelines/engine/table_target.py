@@ -1,4 +1,4 @@
-"""A table as the target of a pipeline, with another table for late rows if the pipeline has one."""
+"""Implements a table as the target of a pipeline, with another table for late rows if there is one."""
 
 import logging
 import time

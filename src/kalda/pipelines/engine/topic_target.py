@@ -1,4 +1,4 @@
-"""A topic as the target of a pipeline.
+"""Implements a topic as the target of a pipeline.
 
 Each task sends its rows; how they become visible depends on the guarantee. The decision that a batch counts
 is a file in the storage, written when all tasks have ended. With `exactly-once-batch` it is a record in

@@ -1,4 +1,4 @@
-"""The dry plan of a pipeline file: what would run, how, and on what; it reads no record."""
+"""Plans the pipelines of a file without running them: what would run, how, and on what; reads no record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Carries the progress of consumer groups over to the copies, so that a group can move to the target.
+"""Translates the committed offsets of consumer groups, so that groups can continue in the target.
 
 A group that has members in the target keeps its own offsets, and no offset goes back. Only offsets
 that `offset_syncs` translates are written, because a guess would make a group miss records.

@@ -1,4 +1,4 @@
-"""Translates offsets of a source partition into offsets of its copy, and keeps where its mirror goes on.
+"""Translates offsets of a source partition to offsets of its copy, and keeps the mirror's position.
 
 A copy has other offsets: it lacks what the source compacted away, and both have markers of their own
 transactions. Runs say where records lie that follow each other on both sides. A translated offset is never

@@ -1,4 +1,4 @@
-"""Decides what a mirror copies: names of topics, settings, and which copies would run in a circle.
+"""Decides which topics and settings a mirror copies, how copies are named, and which would form a cycle.
 
 Pure decisions; the admin client is elsewhere. A topic that came from the target is never copied back to it.
 Two mirrors would otherwise fill both clusters without an end.

@@ -1,4 +1,4 @@
-"""Says where a mirror goes on: what it commits with the offsets of its group, and what it reads back.
+"""Encodes the progress of a mirror, which it commits with the offsets of its group and reads back.
 
 The group of a mirror has offsets of the source for the partitions of the target. The text that is committed
 with each names the source, so that offsets of another cluster or of another topic of the name are not taken

@@ -1,4 +1,4 @@
-"""Says how far a table is published, in the text that is committed with the records.
+"""Encodes how far a table is published, in the text that is committed with the records.
 
 A position is a step of the table's history (the whole table at a version, or the changes of a version) and
 how many rows of the step are published. A step gives its rows in the same order each time. Positions that

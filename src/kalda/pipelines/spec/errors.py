@@ -1,4 +1,4 @@
-"""The errors of a pipeline file, all of them at once."""
+"""Defines the errors of a pipeline file, which are reported all at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

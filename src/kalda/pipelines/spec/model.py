@@ -1,4 +1,4 @@
-"""The contents of a pipeline file as values.
+"""Defines the contents of a pipeline file as values.
 
 It has no defaults of its own beside those of its fields, and checks nothing: `kalda.pipelines.spec.parser`
 builds these values from YAML and refuses what they cannot hold. The values are frozen and picklable, because

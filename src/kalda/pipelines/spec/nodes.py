@@ -1,4 +1,4 @@
-"""Values of a YAML file with their places, and the readers that check them key by key.
+"""Defines the values of a YAML file with their places, and the readers that check them key by key.
 
 Scalars are text here, never what YAML guesses: ``on``, ``1_000`` and ``12:30`` keep the form in which they
 are written. A reader never raises for a fault of the file: it adds the fault to the list and returns a

@@ -1,4 +1,4 @@
-"""The keys of a pipeline file, declared once: the parser checks with them, and the reference page lists them.
+"""Declares the keys of a pipeline file for the parser and for the reference page.
 
 A new key is a line here, a field of `kalda.pipelines.spec.model` and a line in the parser.
 """

@@ -1,4 +1,4 @@
-"""The types of single values in a pipeline file: what a text may be, and what it then stands for.
+"""Defines the types of single values in a pipeline file: their allowed texts, and the parsed values.
 
 Each type describes itself for messages and for the reference page. Pure functions of the text; where a value
 stands in a file is the business of `kalda.pipelines.spec.nodes`.

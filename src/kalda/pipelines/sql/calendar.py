@@ -1,4 +1,4 @@
-"""Parts, texts and truncations of dates and timestamps in the whole range of their types, as in Spark.
+"""Computes parts, texts and truncations of dates and timestamps as Spark does, in their whole range.
 
 Arrow's kernels keep years in 16 bits, and write something else for a year that has not four digits. They
 are right from year 1 to 9999, so they serve a batch that lies within; every other batch is computed here, in

@@ -1,4 +1,4 @@
-"""Conversions between types, as Spark does them in ANSI mode with the session's time zone UTC.
+"""Converts values between types as Spark does in ANSI mode, with the session's time zone UTC.
 
 What cannot be converted raises `SqlError`, or is null in ``try_cast``. Conversions whose texts differ between
 Java and Arrow (a double as text) are refused when the expression is compiled.

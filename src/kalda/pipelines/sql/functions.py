@@ -1,4 +1,4 @@
-"""The functions that Kalda evaluates, each by the rules of Spark's function of that name.
+"""Implements SQL functions by the rules of Spark's functions of the same names.
 
 A function is here only when its values are Spark's for all arguments of the types that it takes; what depends
 on Java's formatting or regular expressions, on the clock or on chance is left to Spark.

@@ -1,4 +1,4 @@
-"""The parts of a parsed SQL expression.
+"""Defines the syntax tree of a SQL expression.
 
 They know no types; `kalda.pipelines.sql.compiler` gives them meaning.
 """

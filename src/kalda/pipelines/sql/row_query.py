@@ -1,4 +1,4 @@
-"""A projection and a filter in SQL as a step on Arrow batches, and a condition as a mask.
+"""Runs a projection and a filter in SQL as a step on Arrow batches, and a condition as a mask.
 
 Both are picklable values: they hold the parsed text, and compile it for the schema of the first batch that
 they see. Only the process that creates them imports the parser, which takes longer than a small task.

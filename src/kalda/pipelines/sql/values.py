@@ -1,4 +1,4 @@
-"""A compiled expression: its type, and the function that computes it for a batch of rows.
+"""Defines a compiled expression: its type, and the function that computes it for a batch of rows.
 
 Spark evaluates branches of ``case``, the right sides of ``and`` and ``or``, and the arguments of ``coalesce``
 only for the rows that need them, so that ``case when b <> 0 then a / b end`` does not fail. `values_where`

@@ -1,4 +1,4 @@
-"""Exceptions of tables; each message names the table, what was found, what is allowed and what to do."""
+"""Defines the exceptions of tables; each message names the table, the finding, the limit and the fix."""
 
 from kalda.common.public import public_in
 

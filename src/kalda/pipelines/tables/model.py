@@ -1,4 +1,4 @@
-"""The interface of a table: what a pipeline asks of Delta, Iceberg and plain Parquet alike.
+"""Defines the interface of a table, which Delta, Iceberg and plain Parquet implement.
 
 It holds values and protocols, no I/O. `Table` lives on the driver; `TableWriter` is pickled to executors.
 Do not break: `Table.commit` of a batch that is committed already changes nothing, whatever files it gets.

@@ -1,5 +1,4 @@
-"""Partition fields of a table: their values for rows, the split of a batch by them, and Hive's directory
-names.
+"""Computes partition values of rows, splits batches by them, and writes Hive's directory names.
 
 Decides alone, no I/O. A field is a column as it is, or its year, month, day or hour (UTC). The latter makes a
 column of its own in Delta and Parquet (`day(ts)` → `ts_day`) and a hidden transform in Iceberg.

@@ -1,4 +1,4 @@
-"""Schemas of tables: which Arrow types a table has, and how a schema may change when rows do not fit it.
+"""Maps Arrow types to types of tables, and decides how a schema may change when rows do not fit it.
 
 Decides alone, no I/O. A table's types are the part of Arrow's that Delta, Iceberg, Parquet and Spark share.
 Do not break: a column's type never becomes narrower, and no column becomes required.

@@ -1,4 +1,4 @@
-"""Bounds of columns from a Parquet file's footer, and their forms in Delta's log.
+"""Reads bounds of columns from a Parquet file's footer, and writes them in the form of Delta's log.
 
 Decides alone, no I/O. Binary and nested columns get no bounds, nor do floating-point columns with a NaN or an
 infinity. Do not break: a bound may be wider than the values, never narrower, or readers skip rows that match.

@@ -1,4 +1,4 @@
-"""Files of a table by path relative to its location, on any file system of pyarrow or fsspec.
+"""Accesses files of a table by path relative to its location, on file systems of pyarrow or fsspec.
 
 It is picklable: the file system is opened in each process. It is not a cache and keeps nothing. Do not break:
 no reader ever sees half of what `replace` writes.

@@ -1,4 +1,4 @@
-"""Rows that replace each other by key: the hidden columns they come with, and the last row of each key.
+"""Selects the row of each key that an upsert keeps, by hidden columns that the rows carry.
 
 Decides alone, no I/O. Tasks write rows with a topic partition, an offset and a mark of deletion beside the
 table's columns; of the rows of one key in a batch the last by (order_by, partition, offset) counts. A row

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 0-17, without message objects.
+"""Parses Fetch requests (key 1, versions 0-17) and builds the responses, without message objects.
 
 A topic is known by a key: its name's bytes up to version 12, the 16 bytes of its id from version 13. A
 response is a list of chunks: header bytes and, between them, the records of each partition as the log gave

@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 0-13, without message objects.
+"""Parses Produce requests (key 0, versions 0-13) and builds the responses, without message objects.
 
 A request becomes a `ProduceRequestFields` whose records are views into the frame, which the log patches and
 writes in place. Topic names stay bytes, and so do the ids that replace them: the broker looks partitions up

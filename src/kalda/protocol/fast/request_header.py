@@ -1,4 +1,4 @@
-"""Request headers without message objects."""
+"""Reads the usual request header in compiled code; in plain Python, `protocol.headers` reads every header."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final

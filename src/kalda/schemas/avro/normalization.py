@@ -1,4 +1,4 @@
-"""The normal form of an Avro schema: what has no meaning is in one order.
+"""Computes the normal form of an Avro schema: sorted properties and aliases, no empty docs.
 
 Properties are sorted, logical types and their parameters come first, aliases are sorted, an empty doc is
 dropped, and the default of a number has the form of its type.

@@ -1,4 +1,4 @@
-"""The drafts of JSON Schema: which one a schema is written in, and whether it is valid by its meta schema."""
+"""Determines the draft of a JSON schema, and validates the schema by the draft's meta schema."""
 
 from decimal import Decimal
 from enum import Enum

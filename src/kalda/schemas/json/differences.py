@@ -1,4 +1,4 @@
-"""The kinds of differences between two schemas, by Confluent's names, and which of them are compatible.
+"""Defines the kinds of differences between two schemas, by Confluent's names, and which are compatible.
 
 A difference is seen from the reader: with ``MAXIMUM_REMOVED``, the writer has a maximum and the reader none.
 """

@@ -1,4 +1,4 @@
-"""The largest set of pairs between two sets of which no two share an element."""
+"""Finds a largest set of pairs between two sets in which no two pairs share an element."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The errors of checks of payloads."""
+"""Defines the errors of checks of payloads."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Requests of a session on their way to a server and back."""
+"""Tracks the requests of a session on their way to a server and back."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The addresses of ZooKeeper servers, and how to connect to them."""
+"""Holds the addresses of ZooKeeper servers, and connects to them."""
 
 import re
 from collections.abc import Awaitable

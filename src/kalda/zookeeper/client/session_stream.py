@@ -1,4 +1,4 @@
-"""The protocol of one connection of a session: bytes from the server in, what they mean out. Sans-IO.
+"""Decodes the bytes of one connection of a session: responses, events and the handshake. Sans-IO.
 
 A connection begins with the connect request, which opens a session or resumes one. With a login, the tokens
 of SASL follow, and then requests. A server answers the requests of a connection in order, with watch events

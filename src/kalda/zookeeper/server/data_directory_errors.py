@@ -1,4 +1,4 @@
-"""Errors of the ZooKeeper server's directory; clients get those of `kalda.zookeeper.errors`."""
+"""Defines errors of the server's directory; clients get those of `kalda.zookeeper.errors`."""
 
 from typing import Final
 

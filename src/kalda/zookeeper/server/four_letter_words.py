@@ -1,4 +1,4 @@
-"""ZooKeeper's four-letter commands: status texts for a client that sends a command instead of a request.
+"""Answers ZooKeeper's four-letter commands with status texts.
 
 The texts match ZooKeeper's line by line, because monitoring tools parse them. ``ruok``, ``stat``, ``mntr``,
 ``srvr`` and ``isro`` are enabled by default (ZooKeeper enables only ``srvr``): they change nothing, cost

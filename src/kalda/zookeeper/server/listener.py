@@ -1,4 +1,4 @@
-"""The listening sockets of a ZooKeeper server, and the sweeps that let the server see time pass.
+"""Listens for clients of a ZooKeeper server, and runs the sweeps by which the server sees time pass.
 
 Several addresses may be listened on. Sessions of this process (`embedded`) share the data tree and the order
 of changes with the sessions that connect here. A connection is admitted when it is accepted, before its TLS

@@ -1,4 +1,4 @@
-"""Snapshots of the data tree at one transaction, in files named ``snapshot.<zxid in hex>``.
+"""Writes and reads snapshots of the data tree, in files named ``snapshot.<zxid in hex>``.
 
 The layout is ZooKeeper's: file header, sessions, access lists, znodes in the order of their paths with
 parents first, a final "/", and an Adler-32 of everything before it. A file gets its name only when it is

@@ -1,4 +1,4 @@
-"""Counts and latencies of the requests of one connection, or of all, for the four-letter commands."""
+"""Counts requests and latencies of one connection, or of all, for the four-letter commands."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Transaction records, which the write-ahead log stores and the data tree applies, in ZooKeeper's layout.
+"""Encodes the transaction records of the write-ahead log and the data tree, in ZooKeeper's layout.
 
 A record is a `TxnHeader` followed by the transaction. A transaction describes the resulting change, not the
 request: a sequential name is complete and a version is the new one, so applying it needs no decision and

@@ -1,4 +1,4 @@
-"""Errors that only clients on the wire can cause; the others are in `kalda.zookeeper.errors`."""
+"""Defines errors that only clients on the wire can cause; others are in `kalda.zookeeper.errors`."""
 
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.protocol import op_codes

@@ -1,4 +1,4 @@
-"""The state of a classic group: members, generation, and the rules that need nothing else.
+"""Keeps the state of a classic group: members, generation, and rules that need nothing else.
 
 `rebalance` decides when the state changes; this module defines which transitions are possible and keeps the
 counts consistent. What must not break is in `ClassicGroup.check_invariants`.

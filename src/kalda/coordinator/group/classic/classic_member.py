@@ -1,4 +1,4 @@
-"""A member of a classic group, and the subscription in a consumer's metadata."""
+"""Defines a member of a classic group, and the subscription in a consumer's metadata."""
 
 from collections.abc import Iterable, Mapping
 from struct import Struct

@@ -1,4 +1,4 @@
-"""The state of a consumer group: what its records say, and what follows from that.
+"""Keeps the state of a consumer group, computed from its records.
 
 Only replaying records changes a group; `heartbeats` and `consumer_groups` read it and decide. What must not
 break: `owner_of` returns the owner of every partition that a member uses or has not revoked yet, because this

@@ -1,4 +1,4 @@
-"""The consumer groups of one shard: finds them, runs their timers and removes members.
+"""Holds the consumer groups of one shard: finds them, runs their timers, removes members.
 
 Sessions that expire, revocations that take too long and joins of classic members have timers here. An
 operation sets timers while it decides, before its records are written; a timer of a change that was not

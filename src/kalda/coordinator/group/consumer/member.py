@@ -1,4 +1,4 @@
-"""The members of a consumer group and their assignments: immutable values that are replaced.
+"""Defines the members of a consumer group and their assignments as immutable values.
 
 An assignment maps a topic id to a set of partitions. A topic without partitions is not in it, so that equal
 assignments compare equal.

@@ -1,4 +1,4 @@
-"""The port through which the group coordinator sees the cluster's topics; the broker implements it."""
+"""Defines the port through which the group coordinator reads the cluster's topics."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

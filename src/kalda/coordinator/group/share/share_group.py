@@ -1,4 +1,4 @@
-"""The state of a share group: what its records say, and what follows from that.
+"""Keeps the state of a share group, computed from its records.
 
 Only replaying records changes a group; `share_protocol` reads it and decides.
 """

@@ -1,4 +1,4 @@
-"""The members of a share group, and its partitions with stored state: immutable values that are replaced."""
+"""Defines the members of a share group, and its partitions with stored state, as immutable values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
