@@ -134,7 +134,7 @@ async def test_an_agent_looks_at_a_cluster_without_changing_it(bootstrap: str, t
     assert absent.is_error
     written = calls(tmp_path)
     assert ["describe_cluster", "list_topics"] == [each["request"] for each in written[:2]]
-    assert ["success"] * 9 + ["failure"] * 3 == [each["outcome"] for each in written]
+    assert ["success"] * 9 + ["failure"] * 4 == [each["outcome"] for each in written]
     assert ["topic=nope"] == written[10]["resources"]
 
 
@@ -159,6 +159,29 @@ async def test_an_agent_reads_and_searches_records_in_bounds(bootstrap: str, tmp
     assert not partial["is_end_reached"]
     assert sum(partial["next_offsets"].values()) == partial["scanned"]
     assert "limit=1000000 is not allowed: it takes 1 to 200" in too_many
+
+
+async def test_calls_that_fit_no_tool_are_refused_in_a_few_words_and_audited(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    """An argument that is ignored gives an answer to another question; a refused change is an attempt."""
+    async with agent(bootstrap, tmp_path) as host:
+        assert "there is no tool delete_topic" == await host.refusal("delete_topic", topic="flights")
+        assert "read_records has no argument offset; its arguments: topic, partition" in await host.refusal(
+            "read_records", topic="flights", offset=0
+        )
+        await host.refusal("list_topics", name_contains=["flights"])
+        assert 2_100 > len(await host.refusal("why", kind="x" * 1_000_000, name="flights"))
+        assert "flights" in str(await host.call("list_topics", name_contains="flights"))
+
+    assert [
+        ("delete_topic", "failure"),
+        ("read_records", "failure"),
+        ("list_topics", "failure"),
+        ("why", "failure"),
+        ("list_topics", "success"),
+    ] == [(each["request"], each["outcome"]) for each in calls(tmp_path)]
+    assert ["topic=flights", "offset=0"] == calls(tmp_path)[1]["resources"]
 
 
 async def test_changes_need_the_phrase_that_the_first_call_returns(bootstrap: str, tmp_path: Path) -> None:

@@ -2,19 +2,21 @@
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from kalda import __version__
 from kalda.clients.errors import ClientError
+from kalda.common.overriding import override
 from kalda.security.audit import FAILURE, SUCCESS, AuditLog
 from kalda.tools.mcp.answers import Answer
 from kalda.tools.mcp.reads import CallError, ReadTools, fault_text
 from kalda.tools.mcp.writes import WriteTools, audited
 
 if TYPE_CHECKING:
-    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.types import CallToolResult, InputRequiredResult
 
 ToolMethod = Callable[..., Awaitable[Answer]]
 
@@ -27,6 +29,9 @@ _WITH_WRITES: Final = (
     " Changes take two calls: the first returns what would happen and a phrase, the second does it with that "
     "phrase as `confirm`. Ask the person in between."
 )
+
+TEXT_MAX: Final = 2_000
+"""The longest error in characters, as of a value in an answer: errors repeat arguments."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -41,10 +46,36 @@ def make_server(reads: ReadTools, writes: WriteTools | None, audit: AuditLog, pr
         principal: Who calls, for the audit log: the user of the process.
     """
     from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp.types import ToolAnnotations
+    from pydantic import ValidationError
+
+    methods = {each.__name__: each for each in (*_methods(reads), *_methods(writes))}
+
+    class CheckedServer(MCPServer):
+        """Refuses calls that the package would drop unaudited, and arguments that it would ignore."""
+
+        @override
+        async def call_tool(
+            self, name: str, arguments: dict[str, Any], context: "Context[Any, Any] | None" = None
+        ) -> "CallToolResult | InputRequiredResult":
+            refusal = _refusal(methods, name, arguments)
+            if refusal is not None:
+                _audit_refusal(audit, principal, name, arguments, refusal)
+                raise ToolError(_cut(refusal))
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                text = str(error)
+                if isinstance(error.__cause__, ValidationError):
+                    # The tool was not called, and so wrote nothing.
+                    _audit_refusal(audit, principal, name, arguments, "the arguments do not fit the tool")
+                if len(text) <= TEXT_MAX:
+                    raise
+                raise ToolError(_cut(text)) from error
 
     instructions = _INSTRUCTIONS + (_WITH_WRITES if writes is not None else "")
-    server = MCPServer("kalda", version=__version__, instructions=instructions, log_level="ERROR")
+    server = CheckedServer("kalda", version=__version__, instructions=instructions, log_level="ERROR")
     for each in _methods(reads):
         server.add_tool(
             _called(each, audit, principal, is_change=False),
@@ -59,6 +90,38 @@ def make_server(reads: ReadTools, writes: WriteTools | None, audit: AuditLog, pr
             ),
         )
     return server
+
+
+def _refusal(methods: Mapping[str, ToolMethod], name: str, arguments: Mapping[str, object]) -> str | None:
+    """Return why a call is refused: an unknown tool, or an argument that the tool does not have."""
+    method = methods.get(name)
+    if method is None:
+        return f"there is no tool {_cut(name)}"
+    known = inspect.signature(method).parameters
+    unknown = next((each for each in arguments if each not in known), None)
+    if unknown is None:
+        return None
+    names = ", ".join(known) or "none"
+    return f"{name} has no argument {_cut(unknown)}; its arguments: {names}"
+
+
+def _audit_refusal(
+    audit: AuditLog, principal: str, name: str, arguments: Mapping[str, object], reason: str
+) -> None:
+    given = [f"{each}={value}" for each, value in audited(arguments).items()]
+    audit.write(
+        "request",
+        FAILURE,
+        address="stdio",
+        principal=principal,
+        request=_cut(name),
+        resources=given or None,
+        reason=reason,
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
 
 
 def _methods(tools: object) -> list[ToolMethod]:
