@@ -199,6 +199,15 @@ def moved(effect: CausalEvent, cause: CausalEvent) -> bool:
     )
 
 
+def clock_of_retention(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether records became old at once, as the clock of their broker was set forward."""
+    return (
+        effect.id.broker_id == cause.id.broker_id
+        and cause.number("milliseconds") > 0
+        and "retention.ms" in effect.text("reason")
+    )
+
+
 def on_refusing_broker(effect: CausalEvent, cause: CausalEvent) -> bool:
     """Return whether the cause is about a broker that lost a leadership or its place among the replicas."""
     return cause.subject.get("broker") in _removed(effect) | {effect.number("leader_before")}
@@ -259,6 +268,7 @@ RULES: Final = (
     Rule(EventKind.RECORDS_REFUSED, EventKind.LEADER_CHANGED, lacks_replicas, _DAY),
     Rule(EventKind.RECORDS_REFUSED, EventKind.CONFIG_CHANGED, changed_limit, 30 * _DAY),
     # Records that are gone.
+    Rule(EventKind.RECORDS_DELETED, EventKind.CLOCK_CHANGED, clock_of_retention, 10 * _MINUTE, 0),
     Rule(EventKind.RECORDS_DELETED, EventKind.CONFIG_CHANGED, changed_retention, _DAY),
     Rule(EventKind.RECORDS_COMPACTED, EventKind.CONFIG_CHANGED, changed_retention, _DAY),
     Rule(EventKind.RECORDS_TRUNCATED, EventKind.LEADER_CHANGED, leads_truncated, 30 * _MINUTE),

@@ -97,6 +97,7 @@ class EventKind:
     LEADER_CHANGED: Final = "leader-changed"
     ISR_CHANGED: Final = "isr-changed"
     PROCESS_STALLED: Final = "process-stalled"
+    CLOCK_CHANGED: Final = "clock-changed"
     SLOW_SYNC: Final = "slow-sync"
     DIRECTORY_FAILED: Final = "directory-failed"
     DIRECTORY_FULL: Final = "directory-full"

@@ -55,6 +55,9 @@ TICK_SECONDS: Final = 1.0
 STALL_SECONDS: Final = 1.0
 """How long the process must have stood still for an event: a stopped process, a machine that swaps."""
 
+CLOCK_MOVED_MS: Final = 1_000
+"""How far the wall clock must have moved beside the monotonic one for an event: a clock that was set."""
+
 REPEAT_SECONDS: Final = 60.0
 """How long equal events of `emit_seldom` are counted before one says how many there were."""
 REPEATED_MAX: Final = 128
@@ -224,19 +227,23 @@ class EventRecorder:
         return first
 
     async def run(self) -> None:
-        """Write emitted events until cancelled, and emit events for pauses of the process."""
+        """Write emitted events until cancelled; emit events for pauses and for a clock that is set."""
         loop = asyncio.get_running_loop()
 
         ticking: asyncio.TimerHandle
 
-        def tick(last: float) -> None:
+        def tick(last: float, last_ms: int) -> None:
             nonlocal ticking
-            now = self._clock.monotonic()
+            now, now_ms = self._clock.monotonic(), self._clock.time_ms()
             if now - last - TICK_SECONDS > STALL_SECONDS:
                 self.emit(EventKind.PROCESS_STALLED, {}, {"seconds": round(now - last, 1)})
-            ticking = loop.call_later(TICK_SECONDS, tick, now)
+            moved_ms = now_ms - last_ms - round((now - last) * 1000)
+            if abs(moved_ms) > CLOCK_MOVED_MS:
+                details: dict[str, Plain] = {"milliseconds": moved_ms, "time_before_ms": last_ms}
+                self.emit(EventKind.CLOCK_CHANGED, {}, details)
+            ticking = loop.call_later(TICK_SECONDS, tick, now, now_ms)
 
-        ticking = loop.call_later(TICK_SECONDS, tick, self._clock.monotonic())
+        ticking = loop.call_later(TICK_SECONDS, tick, self._clock.monotonic(), self._clock.time_ms())
         try:
             while True:
                 with contextlib.suppress(TimeoutError):

@@ -289,6 +289,11 @@ _SENTENCES: Final[Mapping[str, Words]] = {
         f"{_cap(_broker(event))} stood still for {event.text('seconds')} s: its process was stopped, or its "
         "machine was short of memory or processor time."
     ),
+    EventKind.CLOCK_CHANGED: lambda event: (
+        f"The clock of {_broker(event)} went {'back' if event.number('milliseconds') < 0 else 'forward'} by "
+        f"{abs(event.number('milliseconds')) / 1000:g} s: it was set, or its machine was suspended. The "
+        "times of its events and of records went with it."
+    ),
     EventKind.SLOW_SYNC: lambda event: (
         f"A sync to the disk of {_broker(event)} took {event.text('seconds')} s in {_reason(event)}."
         f"{_times(event)}"
@@ -418,6 +423,7 @@ def _broker_commands(event: CausalEvent) -> tuple[str, ...]:
 
 _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
     EventKind.PROCESS_STALLED: lambda event: _broker_commands(event),
+    EventKind.CLOCK_CHANGED: lambda _: ("kalda doctor",),
     EventKind.DIRECTORY_FAILED: lambda _: ("kalda log-dirs describe --summary",),
     EventKind.DIRECTORY_FULL: lambda _: ("kalda log-dirs describe --summary",),
     EventKind.SLOW_SYNC: lambda _: ("kalda log-dirs describe --summary",),

@@ -414,3 +414,19 @@ def test_quota_is_shown_as_settings_are() -> None:
     story.add(0, 0, K.QUOTA_CHANGED, {"client": "c"}, changes={"producer_byte_rate": "2000", "x": None})
     text = story.about(lambda event: True).incidents[0].first.text
     assert "A quota of client c was set: producer_byte_rate=2000, x removed." == text
+
+
+def test_clock_that_went_forward_is_the_cause_of_records_that_became_old() -> None:
+    story = Story()
+    logs: dict[str, str | int] = {"topic": "logs", "partition": 0}
+    story.add(1, 0, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=18_000_000)
+    story.add(2, 5, K.RECORDS_DELETED, logs, reason="older than retention.ms=1000", **gone(0))
+    story.add(1, 6, K.RECORDS_DELETED, logs, reason="older than retention.ms=1000", **gone(0))
+
+    answer = story.about(of_record("logs", 0, 5))
+
+    assert [K.CLOCK_CHANGED, K.RECORDS_DELETED] == kinds(answer)
+    assert (
+        "The clock of broker 1 went forward by 18000 s: it was set, or its machine was suspended. The "
+        "times of its events and of records went with it." == answer.incidents[0].first.text
+    )

@@ -2,11 +2,12 @@
 
 import asyncio
 import errno
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from kalda.events import recorder
-from kalda.events.event import EventId, EventKind
+from kalda.events.event import CausalEvent, EventId, EventKind
 from kalda.events.recorder import BURST, REPEAT_SECONDS, EventQuery, EventRecorder
 from kalda.runtime.background import InlineExecutor
 from kalda.runtime.clock import ManualClock
@@ -157,13 +158,30 @@ async def test_events_wait_in_memory_while_no_disk_takes_them() -> None:
     assert [("a", ""), ("b", ""), ("c", "")] == await again.events()
 
 
+@pytest.mark.parametrize("moved_ms", [-3_600_000, 5_000])
+async def test_clock_that_is_set_is_an_event(moved_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of events and retention by time cannot be understood without it."""
+    monkeypatch.setattr(recorder, "TICK_SECONDS", 0.001)
+    bench = Bench()
+
+    (event,) = await events_after(bench, lambda: bench.clock.jump(moved_ms / 1000))
+
+    assert (EventKind.CLOCK_CHANGED, moved_ms) == (event.kind, event.details["milliseconds"])
+
+
 async def test_process_that_stood_still_says_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "TICK_SECONDS", 0.001)
     bench = Bench()
+
+    (event,) = await events_after(bench, lambda: bench.clock.advance(7))
+
+    assert (EventKind.PROCESS_STALLED, 7.0) == (event.kind, event.details["seconds"])
+
+
+async def events_after(bench: Bench, happens: Callable[[], None]) -> Sequence[CausalEvent]:
     running = asyncio.create_task(bench.recorder.run())
     await asyncio.sleep(0)
-    bench.clock.advance(7)
-
+    happens()
     page = await bench.recorder.read(EventQuery())
     async with asyncio.timeout(60):
         while not page.events:
@@ -172,5 +190,4 @@ async def test_process_that_stood_still_says_for_how_long(monkeypatch: pytest.Mo
             page = await bench.recorder.read(EventQuery())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-
-    assert [(EventKind.PROCESS_STALLED, 7.0)] == [(e.kind, e.details["seconds"]) for e in page.events]
+    return page.events

@@ -10,7 +10,8 @@ from kalda.command.output import Json
 from kalda.command.values import parse_time_or_age_ms
 from kalda.events.causes import Evidence
 from kalda.events.chains import Answer, Incident
-from kalda.events.event import TIME_MAX
+from kalda.events.event import TIME_MAX, EventKind
+from kalda.events.words import sentence
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 _ANSWER_MS: Final = 5_000
 """How long a broker may take to answer: one that is paused or cut off must not hold the answer up."""
+
+
+_CLOCKS_MAX: Final = 5
+"""Clocks that were set, of which an answer warns: one that is set all the time is one warning too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,9 @@ async def collect(
         if each.oldest_ms > since_ms > 0 and not has_all:
             remarks.append(f"Broker {broker_id} keeps no events from before {time_text(each.oldest_ms)}.")
     events = [event for each in described.results.values() for event in each.events]
+    # Causes are found by their times, which a clock that was set puts out of order.
+    clocks = [event for event in events if event.kind == EventKind.CLOCK_CHANGED]
+    remarks += [f"{time_text(each.time_ms)}  {sentence(each)}" for each in clocks[-_CLOCKS_MAX:]]
     return Collected(Evidence(events), tuple(silent), tuple(remarks))
 
 
