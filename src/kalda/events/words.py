@@ -231,6 +231,20 @@ def _poll_hint(event: CausalEvent) -> str:
     return "; it did not call poll() within its max.poll.interval.ms"
 
 
+def _alert(event: CausalEvent) -> str:
+    """Return what a TLS alert means that the client sent before it closed the connection."""
+    reason = event.text("reason").replace("_", " ").lower()
+    return next((f": {meaning}" for alert, meaning in _ALERTS.items() if alert in reason), "")
+
+
+_ALERTS: Final = {
+    "alert unknown ca": "the client does not trust the authority of the broker's certificate",
+    "alert certificate expired": "the client found that the broker's certificate has expired",
+    "alert bad certificate": "the client does not accept the broker's certificate",
+    "alert certificate unknown": "the client does not accept the broker's certificate",
+}
+
+
 def _times(event: CausalEvent) -> str:
     times = event.number("times")
     return f" {times} more of these followed within a minute." if times > 0 else ""
@@ -370,7 +384,7 @@ _SENTENCES: Final[Mapping[str, Words]] = {
     ),
     EventKind.LOGIN_FAILED: lambda event: (
         f"A login from {_of(event, 'host')} on listener {event.text('listener')} of broker "
-        f"{event.id.broker_id} failed: {_reason(event)}.{_times(event)}"
+        f"{event.id.broker_id} failed: {_reason(event)}{_alert(event)}.{_times(event)}"
     ),
     EventKind.ACCESS_DENIED: lambda event: (
         f"User {_of(event, 'user')} from {_of(event, 'host')} was denied {_reason(event)}.{_times(event)}"
@@ -453,7 +467,9 @@ _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
         f"kalda why partition {shlex.quote(_partition(event))}",
         f"kalda configs describe --all --topic {_value(event, 'topic')}",
     ),
-    EventKind.LOGIN_FAILED: lambda _: ("kalda users list",),
+    EventKind.LOGIN_FAILED: lambda event: (
+        ("kalda users list",) if event.text("reason").startswith(("SCRAM", "PLAIN")) else ("kalda doctor",)
+    ),
     EventKind.CONNECTION_REFUSED: lambda event: (
         f"kalda configs describe --all --broker {event.id.broker_id}",
     ),

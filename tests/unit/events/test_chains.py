@@ -430,3 +430,18 @@ def test_clock_that_went_forward_is_the_cause_of_records_that_became_old() -> No
         "The clock of broker 1 went forward by 18000 s: it was set, or its machine was suspended. The "
         "times of its events and of records went with it." == answer.incidents[0].first.text
     )
+
+
+def test_alerts_of_tls_are_explained() -> None:
+    story = Story()
+    alert = "sslv3 alert certificate expired"
+    story.add(0, 0, K.LOGIN_FAILED, {"host": "10.0.0.7"}, reason=alert, listener="SSL")
+    story.add(0, 1, K.LOGIN_FAILED, {"host": "10.0.0.7"}, reason="PLAIN: invalid credentials", listener="SSL")
+
+    password, certificate = story.about(of_names(host="10.0.0.7")).incidents
+
+    assert (
+        "A login from 10.0.0.7 on listener SSL of broker 0 failed: sslv3 alert certificate expired: the "
+        "client found that the broker's certificate has expired." == certificate.first.text
+    )
+    assert (("kalda doctor",), ("kalda users list",)) == (certificate.commands, password.commands)
