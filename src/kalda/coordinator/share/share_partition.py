@@ -19,11 +19,13 @@ from kalda.coordinator.share.delivery_state import (
     COUNT_MAX,
     DELIVERIES_MAX,
     AcknowledgeType,
+    PartitionState,
     RecordState,
     StateRange,
 )
 from kalda.coordinator.share.fetched_batch import FetchedBatch, pieces
 from kalda.coordinator.share.in_flight_records import DeadRange, InFlightRecords
+from kalda.coordinator.share.partition_limits import PartitionLimits
 from kalda.coordinator.share.record_ranges import NO_MEMBER, Change, RecordRange, Transition
 from kalda.protocol.messages.share_acknowledge import GROUPS_DELAY
 
@@ -62,8 +64,135 @@ class Progress(NamedTuple):
     ranges: tuple[StateRange, ...]
 
 
-class SharePartition(InFlightRecords):
+class SharePartition:
     """The deliveries of one partition to one share group."""
+
+    def __init__(self, state: PartitionState, limits: PartitionLimits) -> None:
+        """`state` has a start offset: the caller has chosen one where the group had none."""
+        self.state_epoch: Final = state.state_epoch
+        self._records: Final = InFlightRecords(state, limits)
+        self._ranges: Final = self._records.ranges
+        self._turns: Final = self._records.turns
+
+    # Looking.
+
+    @property
+    def limits(self) -> PartitionLimits:
+        """The settings of the group in force."""
+        return self._records.limits
+
+    @property
+    def start_offset(self) -> int:
+        """Every offset below it is done."""
+        return self._records.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that was never delivered."""
+        return self._records.end_offset
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many offsets there are from the start offset to the end offset."""
+        return self._records.in_flight_count
+
+    @property
+    def acquired_count(self) -> int:
+        """How many offsets members have acquired."""
+        return sum(each.size for each in self._ranges if each.state is _ACQUIRED)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many offsets below the end wait for their time, or for the end of a back-off."""
+        return sum(each.size for each in self._ranges if each.state is _AVAILABLE and each.deadline_ms)
+
+    @property
+    def complete_count(self) -> int:
+        """How many offsets from the start offset on are done."""
+        return sum(each.size for each in self._ranges if each.state.is_terminal)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the first lock or wait ends, None if there is none."""
+        # Only acquired and available ranges have deadlines.
+        deadlines = [
+            each.deadline_ms for each in self._ranges if each.deadline_ms and each.transition is None
+        ]
+        if self._records.end_due_ms:
+            deadlines.append(self._records.end_due_ms)
+        return min(deadlines) if deadlines else None
+
+    def next_fetch_offset(self, now_ms: int = 0) -> int | None:
+        """Return the first offset that may be acquired; None if there are too many records in flight."""
+        if self._records.available_count:
+            for each in self._ranges:
+                if self._records.may_acquire(each, now_ms):
+                    return each.first
+        if self.in_flight_count >= self.limits.in_flight_max or self._records.end_due_ms > now_ms:
+            return None
+        return self.end_offset
+
+    def first_unknown(self, first: int, last: int) -> int | None:
+        """Return the first of some offsets whose time and key are not known; None if there is none."""
+        first = max(first, self.start_offset)
+        if first < self.end_offset:
+            unknown = self._turns.first_unknown(first, last)
+            if unknown is not None:
+                return unknown
+        return max(first, self.end_offset) if last >= self.end_offset else None
+
+    def dead_ranges(self, count_max: int) -> list[DeadRange]:
+        """Return the first offsets whose dead letters are to be written, `count_max` at most."""
+        found: list[DeadRange] = []
+        for each in self._ranges:
+            if count_max <= 0:
+                break
+            if each.state is _ARCHIVING and each.transition is None:
+                last = min(each.last, each.first + count_max - 1)
+                found.append(DeadRange(each.first, last, each.count, each.is_rejected, each.reason))
+                count_max -= last - each.first + 1
+        return found
+
+    @property
+    def dead_count(self) -> int:
+        """How many offsets wait for their dead letters."""
+        return sum(each.size for each in self._ranges if each.state is _ARCHIVING)
+
+    def holder(self, offset: int) -> tuple[str, int] | None:
+        """Return the member that has acquired a record, and when its lock ends; None if nobody has."""
+        if not self.start_offset <= offset < self.end_offset:
+            return None
+        each = self._ranges[self._ranges.index_of(offset)]
+        return (each.member, each.deadline_ms) if each.state is _ACQUIRED else None
+
+    def is_done(self, offset: int) -> bool:
+        """Return whether a record will not be delivered again."""
+        if not self.start_offset <= offset < self.end_offset:
+            return offset < self.start_offset
+        state = self._ranges[self._ranges.index_of(offset)].state
+        return state.is_terminal or state is _ARCHIVING
+
+    def state_ranges(self) -> tuple[StateRange, ...]:
+        """Return the state of every offset in flight; what is acquired is available to a next leader."""
+        return tuple(StateRange(each.first, each.last, each.state, each.count) for each in self._ranges)
+
+    def check_invariants(self) -> None:
+        """Assert that the ranges cover the offsets from start to end, and that counts are right."""
+        self._records.check_invariants()
+
+    # What time, the log and the settings of the group change.
+
+    def end_waits(self, now_ms: int) -> bool:
+        """Let records be acquired whose wait is over by now; return whether there are any."""
+        return self._records.end_waits(now_ms)
+
+    def move_start(self, log_start_offset: int) -> bool:
+        """Give up the records that the log has deleted; return whether there were any."""
+        return self._records.move_start(log_start_offset)
+
+    def set_limits(self, limits: PartitionLimits) -> None:
+        """Obey other settings of the group from now on."""
+        self._records.set_limits(limits)
 
     # Acquiring.
 
@@ -89,7 +218,7 @@ class SharePartition(InFlightRecords):
         """
         limits = self.limits
         deadline_ms = now_ms + limits.lock_ms
-        self._end_due_ms = 0
+        self._records.end_due_ms = 0
         acquired: list[AcquiredRange] = []
         left = records_max
         position = max(fetch_offset, self.start_offset)
@@ -99,10 +228,10 @@ class SharePartition(InFlightRecords):
             if last < position:
                 continue
             if first > position:
-                self._archive_available(position, first - 1)
+                self._records.archive_available(position, first - 1)
             first = position = max(first, position)
             if is_skipped:
-                self._archive_available(first, last)
+                self._records.archive_available(first, last)
                 position = last + 1
                 continue
             if first < self.end_offset:
@@ -126,18 +255,21 @@ class SharePartition(InFlightRecords):
                 if room <= 0:
                     break
                 if due_ms > now_ms:
-                    self._end_due_ms = due_ms
+                    self._records.end_due_ms = due_ms
                     break
                 end = min(last, first + max(room, BATCH_OFFSETS_MAX) - 1)
                 for to, wait_ms in pieces(first, end, late, keys) if late or keys else ((end, 0),):
                     is_blocked = bool(keys) and self._turns.keys.add(to, keys.get(to))
                     if wait_ms or is_blocked:
-                        self._append(to, _AVAILABLE, 0)
-                        self._ranges[-1].deadline_ms, self._ranges[-1].is_blocked = wait_ms, is_blocked
+                        self._records.append(to, _AVAILABLE, 0)
+                        self._ranges[-1].deadline_ms, self._ranges[-1].is_blocked = (
+                            wait_ms,
+                            is_blocked,
+                        )
                         continue
                     begin = self.end_offset
                     added = AcquiredRange(begin, min(to, begin + left - 1) if is_strict else to, 1)
-                    self._append(added.last, _ACQUIRED, 1)
+                    self._records.append(added.last, _ACQUIRED, 1)
                     self._lock(self._ranges[-1], member_id, deadline_ms)
                     left -= added.last - begin + 1
                     _join(acquired, added, batch_size)
@@ -146,7 +278,7 @@ class SharePartition(InFlightRecords):
                 if self.end_offset <= last:
                     break
             position = last + 1
-        self._advance()
+        self._records.advance()
         self._ranges.coalesce()
         return acquired
 
@@ -160,7 +292,7 @@ class SharePartition(InFlightRecords):
         taken: list[AcquiredRange] = []
         limits = self.limits
         suspect_count, deadline_ms = limits.suspect_count, now_ms + limits.lock_ms
-        if not self._available:
+        if not self._records.available_count:
             return taken, False
         index = self._ranges.split(first)
         self._ranges.split(last + 1)
@@ -168,7 +300,7 @@ class SharePartition(InFlightRecords):
             each = self._ranges[index]
             if each.first > last:
                 break
-            if self._may_acquire(each, now_ms):
+            if self._records.may_acquire(each, now_ms):
                 is_suspect = each.count >= suspect_count
                 if is_suspect:
                     if taken or not is_first:
@@ -177,7 +309,7 @@ class SharePartition(InFlightRecords):
                 if each.size > count_max:
                     self._ranges.split(each.first + count_max)
                 count_max -= each.size
-                self._available -= each.size
+                self._records.available_count -= each.size
                 each.state, each.count = _ACQUIRED, min(each.count + 1, DELIVERIES_MAX)
                 self._lock(each, member_id, deadline_ms)
                 taken.append(AcquiredRange(each.first, each.last, each.count))
@@ -324,7 +456,7 @@ class SharePartition(InFlightRecords):
             if state is not _ARCHIVING:
                 each.is_rejected, each.reason = False, b""
             if state is _AVAILABLE and each.last >= self.start_offset:
-                self._available += each.size
+                self._records.available_count += each.size
                 if now_ms is None:
                     continue
                 if delay_ms > 0:
@@ -335,7 +467,7 @@ class SharePartition(InFlightRecords):
             for change in transition.changes:
                 if change.state is not _AVAILABLE:
                     self._turns.pass_on(change.records.first, change.records.last)
-        self._advance()
+        self._records.advance()
         self._ranges.coalesce()
 
     def take_back(self, transition: Transition) -> None:
