@@ -22,12 +22,16 @@ from kalda.zookeeper.client.session_stream import (
     SessionOverError,
     SessionStream,
 )
+from kalda.zookeeper.errors import SessionExpiredError
 from kalda.zookeeper.port import EventType
 from kalda.zookeeper.protocol.jute import JuteError, Reader
 
 _RECONNECT_MS: Final = 50
 RECONNECT_MAX_MS: Final = 1_000
 """The longest pause between rounds over the servers: one that is back is found within a second."""
+
+_STABLE_SECONDS: Final = 1.0
+"""A connection that ends sooner counts as a failure: its server takes sessions and then breaks them off."""
 
 _READ_BYTES: Final = 64 * 1024
 
@@ -122,7 +126,8 @@ class Link:
         failures = 0
         while True:
             for host, port in self._servers.in_any_order():
-                if await self._serve(host, port):
+                started = self._loop.time()
+                if await self._serve(host, port) and self._loop.time() - started >= _STABLE_SECONDS:
                     failures = 0
                 if self._is_over:
                     return
@@ -278,6 +283,9 @@ class _Connection(StreamConnection):
     def on_answer(self, call: Call, code: int, reader: Reader) -> None:
         """Pass a response on."""
         self._link.on_answer(call, code, reader)
+        if code == SessionExpiredError.code:
+            # A new connection shows whether it has. The controller waits for that.
+            self.fail(ConnectionAbortedError("the server says that the session has expired"))
 
     def on_event(self, event_type: EventType, path: str) -> None:
         """Pass a watch event on."""

@@ -220,6 +220,36 @@ def test_a_server_that_answers_heartbeats_is_kept() -> None:
     run_virtual(main())
 
 
+def test_a_server_that_breaks_off_each_session_is_asked_with_pauses() -> None:
+    """It got 18 connections a second, and the broker's log a hundred lines."""
+
+    async def main() -> None:
+        bench = Bench()
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        async with bench.link():
+            for _ in range(20):
+                peer = await bench.peer()
+                await peer.welcome()
+                peer.socket.close()
+            assert loop.time() - before > 3.0
+
+    run_virtual(main())
+
+
+async def test_an_answer_that_the_session_has_expired_is_verified(bench: Bench) -> None:
+    """The controller resigned and waited for the session's next state, which did not come."""
+    async with bench.link() as link:
+        peer = await bench.peer()
+        await peer.welcome()
+        await bench.owner.until("connected 7")
+        link.send(call("/a"))
+        await peer.send(responses.reply(await peer.request(OpCode.SET_DATA), 3, -112))
+        asked = await (await bench.peer()).welcome()
+        assert 7 == asked.session_id
+        await bench.owner.until("connected 7", "answer /a -112", "suspended", "connected 7")
+
+
 async def test_a_session_that_is_over_ends_the_link(bench: Bench) -> None:
     async with bench.link():
         await (await bench.peer()).welcome(0, 0)
