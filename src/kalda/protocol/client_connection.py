@@ -9,12 +9,14 @@ order raises an error instead of being misread.
 
 from collections import deque
 from collections.abc import Iterable
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import codec, framing, headers, registry
+from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.registry import ApiSpec
 from kalda.protocol.schema import Message
@@ -25,6 +27,10 @@ IN_FLIGHT_MAX: Final = 1000
 
 Clients stay far below (5 in a producer); a caller that gets here has lost its back-pressure.
 """
+
+_API_VERSIONS_MAX: Final = 16
+_API_VERSIONS_BYTES_MAX: Final = 16 * 1024
+"""How many ApiVersions responses of what size are kept decoded; Kafka's and Kalda's take less than 1 KiB."""
 
 _CORRELATION_ID_MAX: Final = 0x7FFFFFFF
 _CORRELATION_ID: Final = Struct(">i")
@@ -132,7 +138,11 @@ class ClientConnection:
         correlation_id, position = self._read_header(frame)
         _, spec, version, _ = self._in_flight[0]
         version = _answer_version(spec, version, frame, position)
-        response = codec.decode(spec.response_class, version, frame, position)
+        response: Message
+        if spec.response_class is ApiVersionsResponse and len(frame) <= _API_VERSIONS_BYTES_MAX:
+            response = _read_api_versions(version, bytes(memoryview(frame)[position:]))
+        else:
+            response = codec.decode(spec.response_class, version, frame, position)
         self._in_flight.popleft()
         return correlation_id, response
 
@@ -163,6 +173,15 @@ class ClientConnection:
         if key is None or type(request) is not registry.spec(key).request_class:
             raise MessageError(f"{type(request).__name__} is not a request")
         return registry.spec(key)
+
+
+@lru_cache(maxsize=_API_VERSIONS_MAX)
+def _read_api_versions(version: int, body: bytes) -> ApiVersionsResponse:
+    """Decode the first response on every connection; the brokers of a cluster send the same, seldom another.
+
+    The message is shared, so nothing may change it.
+    """
+    return codec.decode(ApiVersionsResponse, version, body)
 
 
 def _answer_version(spec: ApiSpec, version: int, frame: Buffer, position: int) -> int:

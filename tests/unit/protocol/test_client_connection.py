@@ -85,6 +85,16 @@ def test_api_versions_answer_has_no_tagged_header_in_any_version() -> None:
     assert (0, ApiVersionsResponse()) == connection.receive_frame(b"\0\0\0\0" + body)
 
 
+def test_each_connection_reads_the_api_versions_of_its_own_broker() -> None:
+    """Responses are kept decoded, since most are the same; those of another release must not be mixed up."""
+    for highest in (3, 4, 3):
+        connection = ClientConnection(None)
+        connection.send_parts(ApiVersionsRequest(), 4)
+        keys = [ApiVersion(api_key=18, min_version=0, max_version=highest)]
+        body = codec.encode(ApiVersionsResponse(api_keys=keys), 4)
+        assert (0, ApiVersionsResponse(api_keys=keys)) == connection.receive_frame(b"\0\0\0\0" + body)
+
+
 @pytest.mark.parametrize(
     ("stream", "reason"),
     [

@@ -9,6 +9,7 @@ replaced by another release while a client runs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from kalda import __version__
@@ -25,6 +26,9 @@ BROKER_SOFTWARE_NAME: Final = "kalda-broker"
 VERSION_MAX: Final = 4
 """Version 5 is not sent: it adds only the names of cluster and broker, which Kalda's clients do not give, and
 brokers before Kafka 4.4 would need a second round."""
+
+_version_range: Final = lru_cache(maxsize=1024)(VersionRange)
+"""Every connection is given the same ranges again, about a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class ApiVersionsNegotiation:
             raise BrokerResponseError(ErrorCode.of(response.error_code), f"ApiVersions from {self._peer}")
         return NodeApiVersions(
             self._peer,
-            {each.api_key: VersionRange(each.min_version, each.max_version) for each in response.api_keys},
+            {each.api_key: _version_range(each.min_version, each.max_version) for each in response.api_keys},
             {each.name: each.max_version_level for each in response.finalized_features},
             response.finalized_features_epoch,
         )
