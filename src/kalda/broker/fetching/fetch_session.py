@@ -215,6 +215,12 @@ class FetchSession:
             for index in indexes:
                 partitions.pop((key, index), None)
 
+    def check_invariants(self) -> None:
+        """Assert the epoch, and that partitions are under their own indexes."""
+        assert INITIAL_EPOCH < self.epoch <= EPOCH_MAX, f"session {self.id} at {self.epoch}"
+        for (_, index), cached in self.partitions.items():
+            assert index == cached.fields.partition, f"session {self.id}: {cached.fields} at {index}"
+
 
 class FetchSessionCache:
     """The sessions of one broker, at most `slots_max`.
@@ -264,7 +270,7 @@ class FetchSessionCache:
         self._touch(session)
         session.epoch = next_epoch(epoch)
         if invariants.enabled:
-            self.check_invariants()
+            self._check_last_used(session)
         return IncrementalContext(session)
 
     def maybe_create(
@@ -333,11 +339,19 @@ class FetchSessionCache:
         last_used_ms = 0
         for session_id, session in sessions.items():
             assert session_id == session.id != INVALID_SESSION_ID, f"session {session.id} at {session_id}"
-            assert INITIAL_EPOCH < session.epoch <= EPOCH_MAX, f"session {session.id} at {session.epoch}"
             assert last_used_ms <= session.last_used_ms, f"session {session.id} is not in order of last use"
             last_used_ms = session.last_used_ms
-            for (_, index), cached in session.partitions.items():
-                assert index == cached.fields.partition, f"session {session.id}: {cached.fields} at {index}"
+            session.check_invariants()
+
+    def _check_last_used(self, session: FetchSession) -> None:
+        """Assert the invariants of the one session that changed and of its place."""
+        newest_first = reversed(self._sessions.values())
+        assert session is next(newest_first), f"session {session.id} is not the last that was used"
+        before = next(newest_first, None)
+        assert before is None or before.last_used_ms <= session.last_used_ms, (
+            f"session {session.id} is not in order of last use"
+        )
+        session.check_invariants()
 
 
 def entries_of(fields: FetchRequestFields) -> list[FetchEntry]:

@@ -452,24 +452,33 @@ class FetcherCore:
 
     def check_invariants(self) -> None:
         """Assert that each followed partition is where its status says, and nowhere else."""
-        fetching, states = set(self.session.members()), set(self.states.values())
-        assert len(fetching) == len(self.session), f"{len(fetching)} members, {len(self.session)} counted"
-        for status, members in (
-            (FetchStatus.FETCHING, fetching),
-            (FetchStatus.RESOLVING, set(self._resolving)),
-            (FetchStatus.THROTTLED, set(self._throttled)),
-        ):
-            expected = {state for state in states if state.status is status}
-            assert expected == members, f"{status}: {expected} have it, {members} are there"
-        scheduled = {(when, state) for when, _, state in self._retries}
+        fetching: set[FetchState] = set()
+        resolving: set[FetchState] = set()
+        throttled: set[FetchState] = set()
+        delayed: list[FetchState] = []
         for name, state in self.states.items():
             assert name == state.topic_partition, f"{state} is followed as {name}"
             assert state.is_followed, f"{state} has ended"
             assert state.failures >= 0, f"{state} has {state.failures} failures"
-            if state.status is FetchStatus.FETCHING:
+            status = state.status
+            if status is FetchStatus.FETCHING:
+                fetching.add(state)
                 end = state.partition.log.log_end_offset
                 assert state.fetch_offset == end, f"{state} does not continue a log that ends at {end}"
-            elif state.status is FetchStatus.DELAYED:
+            elif status is FetchStatus.DELAYED:
+                delayed.append(state)
+            elif status is FetchStatus.RESOLVING:
+                resolving.add(state)
+            elif status is FetchStatus.THROTTLED:
+                throttled.add(state)
+        members = set(self.session.members())
+        assert len(members) == len(self.session), f"{len(members)} members, {len(self.session)} counted"
+        assert fetching == members, f"{fetching} are fetching, the session has {members}"
+        assert resolving == set(self._resolving), f"{resolving} are resolving, not {self._resolving}"
+        assert throttled == set(self._throttled), f"{throttled} are throttled, not {self._throttled}"
+        if delayed:
+            scheduled = {(when, state) for when, _, state in self._retries}
+            for state in delayed:
                 assert (state.retry_at, state) in scheduled, f"{state} is never retried"
 
     # Reports.
