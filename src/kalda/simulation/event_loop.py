@@ -109,7 +109,8 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
         self._watched: Final = watched
         self._ready: Final[deque[_Handle]] = deque()
         self._readers: Final[dict[int, Callable[[], object]]] = {}
-        self._writers: Final[dict[int, Callable[[], object]]] = {}
+        self.writers: Final[dict[int, Callable[[], object]]] = {}
+        """What is called when there is room to write, by number; most wait for nothing of the kind."""
         self._to_read: Final[dict[int, None]] = {}
         self._to_write: Final[dict[int, None]] = {}
         self._on_due: Final = self._due
@@ -173,21 +174,18 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
         self._is_ended = True
         self._ready.clear()
         self._readers.clear()
-        self._writers.clear()
+        self.writers.clear()
 
     def notice(self, fd: int) -> None:
         """Check whether the socket with this number has become readable or writable."""
-        reads, writes = fd in self._readers, fd in self._writers
-        if not reads and not writes:
-            return
         watched = self._watched.get(fd)
         if watched is None:
             return
-        if reads and watched.is_readable():
+        if fd in self._readers and watched.is_readable():
             self._to_read[fd] = None
             if not self._is_woken:
                 self._wake()
-        if writes and watched.is_writable():
+        if fd in self.writers and watched.is_writable():
             self._to_write[fd] = None
             if not self._is_woken:
                 self._wake()
@@ -198,7 +196,9 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
             self._runnable.append(self)
 
     def _call_watchers(self) -> None:
-        for waiting, callbacks in ((self._to_read, self._readers), (self._to_write, self._writers)):
+        for waiting, callbacks in ((self._to_read, self._readers), (self._to_write, self.writers)):
+            if not waiting:
+                continue
             fds = list(waiting)
             waiting.clear()
             for fd in fds:
@@ -300,13 +300,13 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
     def add_writer(  # type: ignore[override]
         self, fd: Any, callback: Callable[..., object], *args: Any
     ) -> None:
-        self._writers[fd] = (lambda: callback(*args)) if args else callback
+        self.writers[fd] = (lambda: callback(*args)) if args else callback
         self.notice(fd)
 
     @override
     def remove_writer(self, fd: Any) -> bool:
         self._to_write.pop(fd, None)
-        return self._writers.pop(fd, None) is not None
+        return self.writers.pop(fd, None) is not None
 
     @override
     def is_running(self) -> bool:

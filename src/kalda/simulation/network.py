@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 from kalda.runtime.filesystem import Buffer, File
 from kalda.runtime.network import Address, Stream, StreamListener
@@ -31,6 +31,9 @@ EPHEMERAL_PORT_MIN: Final = 40_000
 
 _FIRST_FD: Final = 1_000
 
+Link: TypeAlias = tuple[str, str]
+"""A link: the sending host and the receiving host."""
+
 
 class SimulatedInternet:
     """All hosts, listeners and connections of a simulation."""
@@ -40,33 +43,34 @@ class SimulatedInternet:
         self.random: Final = random
         self.watched: Final[dict[int, Watched]] = {}
         self.listeners: Final[dict[Address, SimulatedListener]] = {}
-        self.on_delivery: Callable[[str, str, int], None] | None = None
-        """Called for each piece that arrives, with sender, receiver and size: the trace."""
+        self.on_delivery: Callable[[Link, int], None] | None = None
+        """Called for each piece that arrives, with its link and size: the trace."""
         self._numbers: Final = itertools.count(_FIRST_FD)
-        self._cuts: Final[set[tuple[str, str]]] = set()
-        self._slow: Final[dict[tuple[str, str], float]] = {}
-        self._waiting: Final[dict[tuple[str, str], list[SimulatedStream]]] = {}
+        self.cuts: Final[set[Link]] = set()
+        """The links that are cut."""
+        self._slow: Final[dict[Link, float]] = {}
+        self._waiting: Final[dict[Link, list[SimulatedStream]]] = {}
 
     def new_number(self) -> int:
         """Return a number that no socket has."""
         return next(self._numbers)
 
-    def latency(self, source: str, target: str) -> float:
+    def latency(self, link: Link) -> float:
         """Draw the latency of a piece of data in seconds: mostly a fraction of a millisecond."""
         seconds = 0.0001 + self.random.random() ** 4 * 0.004
-        return seconds + self._slow.get((source, target), 0.0)
+        return seconds + self._slow.get(link, 0.0) if self._slow else seconds
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether the link from one host to another is cut."""
-        return (source, target) in self._cuts
+        return (source, target) in self.cuts
 
     def cut(self, source: str, target: str) -> None:
         """Cut the link from one host to another."""
-        self._cuts.add((source, target))
+        self.cuts.add((source, target))
 
     def heal(self, source: str, target: str) -> None:
         """End a cut; data that waited is delivered."""
-        self._cuts.discard((source, target))
+        self.cuts.discard((source, target))
         for stream in self._waiting.pop((source, target), []):
             stream.go_on()
 
@@ -160,6 +164,7 @@ class SimulatedStream:
         self._on_way_bytes = 0
         self._arrives_at = 0.0
         self._is_cut = False
+        self._on_arrival: Final = self._arrive
         internet.watched[self._number] = self
 
     # The port.
@@ -185,22 +190,29 @@ class SimulatedStream:
                 return b""
             raise BlockingIOError
         data = received.popleft()
-        if len(data) != size and (received or len(data) > size):
-            parts = [data]
-            left = size - len(data)
-            while received and left > 0:
-                parts.append(received.popleft())
-                left -= len(parts[-1])
-            if left < 0:
-                last = parts.pop()
-                received.appendleft(last[left:])
-                parts.append(last[:left])
-            data = b"".join(parts)
-        self._unread -= len(data)
+        length = len(data)
+        if length > size or (received and length < size):
+            data = self._joined(data, size)
+            length = len(data)
+        self._unread -= length
         peer = self.peer
-        if peer is not None:
+        if peer is not None and peer._number in peer._loop.writers:
             peer._loop.notice(peer._number)
         return data
+
+    def _joined(self, first: bytes, size: int) -> bytes:
+        """Return up to `size` bytes of a piece and of those that arrived behind it."""
+        received = self._received
+        parts = [first]
+        left = size - len(first)
+        while received and left > 0:
+            parts.append(received.popleft())
+            left -= len(parts[-1])
+        if left < 0:
+            last = parts.pop()
+            received.appendleft(last[left:])
+            parts.append(last[:left])
+        return b"".join(parts)
 
     def send(self, data: Buffer, flags: int = 0, /) -> int:
         """Send as much as there is room for."""
@@ -260,7 +272,7 @@ class SimulatedStream:
         if peer is not None:
             source, target = self.address[0], self.peer_address[0]
             if not self._internet.is_cut(source, target):
-                delay = self._internet.latency(source, target)
+                delay = self._internet.latency(self._link)
                 gone = ConnectionResetError("the peer reset the connection")
                 self._internet.scheduler.call_later(delay, lambda: peer.fail(gone))
 
@@ -287,23 +299,23 @@ class SimulatedStream:
             self._on_way_bytes += len(piece)
         if self._is_cut:
             return
-        if self._internet.is_cut(*self._link):
+        internet = self._internet
+        if self._link in internet.cuts:
             self._is_cut = True
-            self._internet.wait_for_heal(*self._link, self)
-            self._internet.scheduler.call_later(BREAK_SECONDS, self._give_up)
+            internet.wait_for_heal(*self._link, self)
+            internet.scheduler.call_later(BREAK_SECONDS, self._give_up)
         else:
             self._dispatch()
 
     def _dispatch(self) -> None:
         """Let the next piece that is not on its way yet arrive after the latency of the link."""
-        internet = self._internet
-        scheduler = internet.scheduler
-        when = scheduler.now + internet.latency(*self._link)
+        scheduler = self._internet.scheduler
+        when = scheduler.now + self._internet.latency(self._link)
         # Nothing overtakes within a connection.
         if when < self._arrives_at:
             when = self._arrives_at
         self._arrives_at = when
-        scheduler.call_unless_cancelled(when, self._arrive, None)
+        scheduler.call_unless_cancelled(when, self._on_arrival, None)
 
     def _arrive(self) -> None:
         if not self._on_way:
@@ -312,21 +324,22 @@ class SimulatedStream:
         peer = self.peer
         if peer is None:
             return
+        number = peer._number
         if piece is None:
             peer._has_ended = True
             peer.peer = None
         else:
             size = len(piece)
             self._on_way_bytes -= size
-            if peer._number < 0:
+            if number < 0:
                 # The other side has closed: it answers data with a reset.
                 self.fail(ConnectionResetError("the peer closed the connection"))
                 return
             peer._received.append(piece)
             peer._unread += size
             if self._internet.on_delivery is not None:
-                self._internet.on_delivery(*self._link, size)
-        peer._loop.notice(peer._number)
+                self._internet.on_delivery(self._link, size)
+        peer._loop.notice(number)
 
     def _give_up(self) -> None:
         if self._is_cut:
@@ -402,7 +415,7 @@ class SimulatedNetwork:
                 return
             loop.call_soon(_complete, outcome, mine)
 
-        internet.scheduler.call_later(2 * internet.latency(self._host, host), arrive)
+        internet.scheduler.call_later(2 * internet.latency((self._host, host)), arrive)
         timer = loop.call_later(timeout_seconds, _fail, outcome, TimeoutError(110, "Connection timed out"))
         try:
             return await outcome

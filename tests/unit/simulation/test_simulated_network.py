@@ -7,7 +7,7 @@ import pytest
 
 from kalda.runtime.network import Stream
 from kalda.simulation.event_loop import SimulatedEventLoop, new_simulated_loop
-from kalda.simulation.network import BREAK_SECONDS, WINDOW_BYTES, SimulatedInternet, SimulatedNetwork
+from kalda.simulation.network import BREAK_SECONDS, WINDOW_BYTES, Link, SimulatedInternet, SimulatedNetwork
 from kalda.simulation.scheduler import Scheduler
 
 SERVER, CLIENT = "10.0.0.1", "10.0.0.2"
@@ -190,11 +190,11 @@ def test_a_slow_link_delays_one_direction() -> None:
 
 
 def test_a_seed_fixes_the_moments_of_deliveries() -> None:
-    def deliveries() -> list[tuple[float, str, str, int]]:
+    def deliveries() -> list[tuple[float, Link, int]]:
         hosts = Hosts(3)
-        seen: list[tuple[float, str, str, int]] = []
-        note: Callable[[str, str, int], None] = lambda source, target, size: seen.append(  # noqa: E731
-            (hosts.scheduler.now, source, target, size)
+        seen: list[tuple[float, Link, int]] = []
+        note: Callable[[Link, int], None] = lambda link, size: seen.append(  # noqa: E731
+            (hosts.scheduler.now, link, size)
         )
         hosts.internet.on_delivery = note
         one, other = hosts.connect()

@@ -76,7 +76,11 @@ class StoredState:
                 if partition.is_leader and not partition.is_offline:
                     committed = partition.log.high_watermark
                     self._look_at_commits(broker_id, partition, committed)
-                    self._look_at_replicas(broker_id, partition, committed, hosted)
+                    name = partition.topic_partition
+                    for replica_id in partition.isr:
+                        replica = hosted.get(replica_id, _NONE).get(name)
+                        if replica is not None and replica.log.log_end_offset < committed:
+                            self._look_at_replica(broker_id, partition, committed, replica_id, replica)
                     if tree is not None and self._compare(tree, broker_id, partition):
                         leaders.append((broker_id, partition))
         self._transactions.look(leaders)
@@ -139,31 +143,23 @@ class StoredState:
                 f"{list(isr)} in sync, {wanted} are needed",
             )
 
-    def _look_at_replicas(
-        self,
-        leader_id: int,
-        partition: Partition,
-        committed: int,
-        hosted: Mapping[int, Mapping[TopicPartition, Partition]],
+    def _look_at_replica(
+        self, leader_id: int, partition: Partition, committed: int, broker_id: int, replica: Partition
     ) -> None:
-        name = partition.topic_partition
-        for broker_id in partition.isr:
-            if broker_id == leader_id:
-                continue
-            replica = hosted.get(broker_id, _NONE).get(name)
-            if replica is None or replica.log.log_end_offset >= committed:
-                continue
-            if is_other_topic(replica.topic_id, partition.topic_id) or replica.is_offline:
-                continue
-            # A leader that was replaced does not know yet who is in sync.
-            if replica.leader_epoch != partition.leader_epoch:
-                continue
-            if not self._cluster.machine(broker_id).disk.power_losses:
-                self._history.violate(
-                    "in-sync replicas have what is committed",
-                    f"{name} is committed to {committed} on {leader_id}, and ends at "
-                    f"{replica.log.log_end_offset} on {broker_id}",
-                )
+        """Look at a replica in sync whose log ends before what its leader has committed."""
+        if broker_id == leader_id:
+            return
+        if is_other_topic(replica.topic_id, partition.topic_id) or replica.is_offline:
+            return
+        # A leader that was replaced does not know yet who is in sync.
+        if replica.leader_epoch != partition.leader_epoch:
+            return
+        if not self._cluster.machine(broker_id).disk.power_losses:
+            self._history.violate(
+                "in-sync replicas have what is committed",
+                f"{partition.topic_partition} is committed to {committed} on {leader_id}, and ends at "
+                f"{replica.log.log_end_offset} on {broker_id}",
+            )
 
     def _look_at_sessions(self, tree: StoredTree | None) -> None:
         zookeeper = self._cluster.zookeeper
