@@ -73,7 +73,7 @@ _FUNCTIONS: Final = frozenset(
 """Functions of Spark that need no parentheses, so that they look like columns."""
 
 
-_WITH_UNIT: Final = frozenset(("date_add", "date_diff", "dateadd", "datediff"))
+_WITH_UNIT: Final = frozenset(("date_add", "datediff"))
 """Functions whose first of three arguments is a word, which looks like a column."""
 
 
