@@ -471,7 +471,10 @@ def _iter_lz4(data: Buffer, size_max: int) -> Iterator[bytes]:
             raise _corrupt(Compression.LZ4, "it ends inside a block's length")
         length: int = _UINT32_LE.unpack_from(view, position)[0]
         position += 4
-        if not length:
+        if not length & ~_LZ4_STORED:
+            # Java reads the checksum of the content and does not verify it.
+            if flags & _LZ4_CONTENT_CHECKSUM and position + 4 > len(view):
+                raise _corrupt(Compression.LZ4, "it ends inside the checksum of its content")
             return
         end = position + (length & ~_LZ4_STORED)
         if end + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0) > len(view) or end - position > block_size_max:
@@ -532,7 +535,7 @@ def _first_lz4_frame(data: Buffer) -> Buffer:
     while position + 4 <= end:
         length: int = _UINT32_LE.unpack_from(view, position)[0]
         position += 4
-        if not length:
+        if not length & ~_LZ4_STORED:
             position += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
             return data if position >= end else view[:position]
         position += (length & ~_LZ4_STORED) + behind_block

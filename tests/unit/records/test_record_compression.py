@@ -247,6 +247,24 @@ def test_a_block_of_an_lz4_frame_with_a_wrong_checksum_is_corrupt_to_every_reade
             read(Compression.LZ4, bytes(packed))
 
 
+def test_an_lz4_frame_without_the_checksum_of_its_content_is_corrupt_to_every_reader() -> None:
+    """As to Java, which reads the checksum and does not verify it; a wrong one is read by all."""
+    packed = lz4.frame.compress(b"abc" * 100, content_checksum=True, block_linked=False)
+    for read in READERS:
+        for cut in range(1, 5):
+            with pytest.raises(CorruptRecordError):
+                read(Compression.LZ4, packed[:-cut])
+        assert b"abc" * 100 == read(Compression.LZ4, packed[:-4] + b"\0\1\2\3")
+
+
+def test_a_stored_block_without_bytes_ends_an_lz4_frame_for_every_reader() -> None:
+    """As in Java. What is behind it, the library would read as further blocks."""
+    packed = lz4.frame.compress(b"abc" * 100, block_linked=False, store_size=False)
+    behind = packed[:-4] + b"\0\0\0\x80" + packed[7:]
+    for read in READERS:
+        assert b"abc" * 100 == read(Compression.LZ4, behind)
+
+
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 15, 16, 17, 31, 32, 64, 100, 128, 129, 200])
 def test_checksums_of_small_lz4_blocks_are_those_of_the_library(size: int) -> None:
     content = Random(size).randbytes(size)
