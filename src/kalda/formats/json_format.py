@@ -46,7 +46,7 @@ from kalda.formats.json_rows import (
     parse_json,
     parse_object,
 )
-from kalda.formats.merging import COLUMNS_MAX, item_leaves, merged_all, struct_of
+from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, item_leaves, merged_all, struct_of
 from kalda.formats.spec import FormatError, FormatSpec
 from kalda.formats.temporal import parse_temporal
 
@@ -88,6 +88,7 @@ class JsonDecoder:
         self._read_schema: pa.Schema | None = None
         self._type: pa.DataType | None = None
         self._item_leaves = 0
+        self._fields_max = COLUMNS_MAX
         self._has_decimals = False
         self._has_floats = False
         if spec.schema is not None:
@@ -161,6 +162,7 @@ class JsonDecoder:
         self._schema = schema
         self._type = nullable(pa.struct(list(schema)))
         self._item_leaves = item_leaves(self._type)
+        self._fields_max = FIELDS_MAX if any(pa.types.is_nested(f.type) for f in self._type) else COLUMNS_MAX
         self._has_decimals = _has(self._type, pa.types.is_decimal)
         self._has_floats = _has(self._type, pa.types.is_floating)
         if not _has(self._type, pa.types.is_map):
@@ -195,7 +197,7 @@ class JsonDecoder:
         if self._read_schema is None:
             return None
         joined = _joined(values)
-        if joined is None or (self._is_inferred and _has_wide_value(joined, values)):
+        if joined is None or (self._is_inferred and _has_wide_value(joined, values, self._fields_max)):
             return None
         if self._has_decimals and _EXPONENTS.search(joined):
             return None
@@ -222,7 +224,10 @@ class JsonDecoder:
         convert, parse = self._convert, self._parse
         for position, value in zip(positions, values.to_pylist(), strict=True):
             try:
-                row = convert(parse(value), "")
+                found = parse(value)
+                row = convert(found, "")
+                if self._is_inferred and value.count(b":") > self._fields_max:
+                    _check_shown(self._type, infer([found]), "")
             except BadValueError as error:
                 failures.append(error.at(position))
             else:
@@ -398,12 +403,31 @@ def _has(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     return test(kind) or (pa.types.is_list(kind) and _has(kind.value_type, test))
 
 
-def _has_wide_value(joined: bytes, values: pa.BinaryArray) -> bool:
-    """Return whether a value may be too large, as `parse_object` defines it."""
-    if joined.count(b":") <= COLUMNS_MAX and joined.count(b"{") <= OBJECTS_MAX:
+def _check_shown(kind: pa.DataType, own: pa.DataType, path: str) -> None:
+    """Check that the columns, which earlier values decided, are not ignorant of an object's fields.
+
+    An object of too many fields is a text, which shows none of them; beside a struct they would be lost.
+    """
+    if pa.types.is_list(kind) and pa.types.is_list(own):
+        _check_shown(kind.value_type, own.value_type, f"{path}[]")
+    if not pa.types.is_struct(kind):
+        return
+    if pa.types.is_string(own):
+        raise BadValueError(
+            TOO_LARGE, f"{path} has more than {FIELDS_MAX} fields; declare a schema with those that you need"
+        )
+    for field in own if pa.types.is_struct(own) else ():
+        index = kind.get_field_index(field.name)
+        if index >= 0:
+            _check_shown(kind.field(index).type, field.type, f"{path}.{field.name}".lstrip("."))
+
+
+def _has_wide_value(joined: bytes, values: pa.BinaryArray, fields_max: int) -> bool:
+    """Return whether a value may be too large, as `parse_object` and `_check_shown` define it."""
+    if joined.count(b":") <= fields_max and joined.count(b"{") <= OBJECTS_MAX:
         return False
     return any(
-        value.count(b":") > COLUMNS_MAX or value.count(b"{") > OBJECTS_MAX for value in values.to_pylist()
+        value.count(b":") > fields_max or value.count(b"{") > OBJECTS_MAX for value in values.to_pylist()
     )
 
 

@@ -1,5 +1,6 @@
 """Decoding of JSON values."""
 
+import json
 import pickle
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder, open_encoder
+from kalda.formats.guarded_decoder import GuardedDecoder
 
 
 def decode(values: Sequence[bytes | None], schema: str | None = None, **options: str) -> Decoded:
@@ -419,3 +421,26 @@ def test_a_time_of_hours_is_read_whatever_stands_beside_it(text: str) -> None:
     assert [] == classes(decoded)
     assert decode([good], "at timestamp").columns[0] == decoded.columns[0]
     assert datetime(2026, 11, 22, 10, tzinfo=UTC) == decoded.columns[0].as_py()["at"]
+
+
+@pytest.mark.parametrize("place", ["s", "l"])
+def test_an_object_of_too_many_fields_is_bad_beside_a_known_struct(place: str) -> None:
+    """By itself it is a text; as a struct of the columns that others show, it would lose what it holds."""
+    wide = {f"k{number}": number for number in range(1_001)}
+    objects: list[dict[str, object]] = [{"a": 1}, wide, {"a": 2}]
+    values = pa.array(
+        [json.dumps({place: each if place == "s" else [{"a": 0}, each]}).encode() for each in objects],
+        pa.binary(),
+    )
+    decoder = open_decoder(FormatSpec("json"))
+    assert isinstance(decoder, GuardedDecoder)
+    shown = pa.string() if place == "s" else pa.list_(pa.string())
+    assert shown == decoder.columns(values).field(place).type
+
+    decoded = decoder.with_columns(decoder.columns(values.slice(0, 1))).decode(values)
+
+    path = "s" if place == "s" else "l[]"
+    assert [(1, f"{path} has more than 1000 fields; declare a schema with those that you need")] == [
+        (each.row, each.message) for each in decoded.errors
+    ]
+    assert [True, False, True] == decoded.columns.is_valid().to_pylist()

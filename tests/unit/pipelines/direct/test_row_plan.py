@@ -1,5 +1,6 @@
 """Records become rows, and those that cannot become failures with their place."""
 
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -93,3 +94,15 @@ def test_a_field_called_like_a_kept_column_makes_its_record_bad() -> None:
     assert [(1, "ReservedName")] == [(each.row, each.error_class) for each in made.failures]
     assert "Offset is called like a column of the record that is kept" in made.failures[0].message
     assert [5, 7, 8] == made.rows.column("offset").to_pylist()
+
+
+def test_an_object_of_too_many_fields_does_not_hide_those_of_other_values() -> None:
+    """The batch shows a text where earlier ones have a struct, and the field ``b`` was lost in silence."""
+    wide = json.dumps({"s": {f"k{number}": 1 for number in range(1_001)}}).encode()
+    values = pa.array([b'{"s":{"a":1}}', wide, b'{"s":{"b":2}}'], pa.binary())
+    plan = RowPlan(keep=(), decoder=open_decoder(FormatSpec("json")))
+    known = plan.columns_of(values.slice(0, 1))
+
+    good = plan.good_columns_of(values, known, plan.columns_of(values))
+
+    assert pa.struct([("s", pa.struct([("a", pa.int64()), ("b", pa.int64())]))]) == good
