@@ -426,7 +426,7 @@ def test_a_time_of_hours_is_read_whatever_stands_beside_it(text: str) -> None:
 @pytest.mark.parametrize("place", ["s", "l"])
 def test_an_object_of_too_many_fields_is_bad_beside_a_known_struct(place: str) -> None:
     """By itself it is a text; as a struct of the columns that others show, it would lose what it holds."""
-    wide = {f"k{number}": number for number in range(1_001)}
+    wide: dict[str, object] = {f"k{number}": number for number in range(1_001)}
     objects: list[dict[str, object]] = [{"a": 1}, wide, {"a": 2}]
     values = pa.array(
         [json.dumps({place: each if place == "s" else [{"a": 0}, each]}).encode() for each in objects],
