@@ -47,10 +47,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The shared session. The source is not registered here: Spark must find it by itself."""
     from pyspark.sql import SparkSession
 
+    from kalda.spark.session import startup_path
+
     # Spark looks for data sources and starts workers with the Python that these name.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("kalda-tests")
         .config("spark.ui.enabled", "false")
@@ -61,8 +63,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
     )
+    with startup_path():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

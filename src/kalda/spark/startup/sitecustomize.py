@@ -1,6 +1,7 @@
 """Shortens the start of the Python processes that Spark starts.
 
-They import the installed pyspark instead of Spark's archive of it, and collect no garbage meanwhile.
+They import the installed pyspark instead of Spark's archive of it, and collect no garbage meanwhile. The
+source of a stream imports nothing at all if `source_server` has a process that has.
 
 Spark puts `pyspark.zip` in front of `sys.path`. Python keeps no bytecode for modules in an archive, so each
 new process compiles pyspark: 0.4 s before the source of a stream answers. Python's `site` imports this module
@@ -15,8 +16,9 @@ import gc
 import os
 import sys
 from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import PurePath
+from types import ModuleType
 
 COLLECTION_THRESHOLD = 100_000
 """Objects between two collections of garbage. The imports of a data source create 90,000 that live as long as
@@ -51,6 +53,19 @@ def _is_archive_of(entry: str, path: list[str]) -> bool:
     return str(PurePath(*parts[:-4])) in path
 
 
+def source_server(directory: str) -> ModuleType | None:
+    """Return the module `source_server` in a process that is the source of a stream, where it is possible."""
+    if SOURCE_MODULE not in sys.orig_argv:
+        return None
+    name = "kalda.spark.startup.source_server"
+    spec = spec_from_file_location(name, str(PurePath(directory, "source_server.py")))
+    if spec is None or spec.loader is None:
+        return None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module if module.is_possible() else None
+
+
 def _run_other(path: list[str]) -> None:
     """Run the `sitecustomize` that this one hides, if there is one."""
     spec = PathFinder.find_spec("sitecustomize", path)
@@ -63,4 +78,11 @@ if __name__ == "sitecustomize":
     gc.set_threshold(COLLECTION_THRESHOLD)
     spare_threads(sys.orig_argv)
     sys.path[:] = reorder([entry for entry in sys.path if entry != _here])
+    _server = source_server(_here)
+    if _server is not None:
+        _parent = os.getppid()
+        _address = _server.address(_parent)
+        _server.run_in_fork(_address)
     _run_other(sys.path)
+    if _server is not None:
+        _server.preload_and_serve(_address, _parent)
