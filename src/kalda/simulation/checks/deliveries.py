@@ -98,6 +98,8 @@ class _Sent(NamedTuple):
     kind: int
     at_ms: int
     delay_ms: int | None
+    is_certain: bool = True
+    """Whether the next answer is to this one: two leaders answer in any order."""
 
 
 class _Wait(NamedTuple):
@@ -246,7 +248,13 @@ class DeliveryCheck:
         sent = record.sent.get(member)
         if not sent:
             return []
-        hold, kind, sent_ms, delay_ms = sent.popleft()
+        leaders = {id(each.hold.grant.leader) if each.hold.grant else None for each in sent}
+        may_be_another = len(sent) > 1 and (len(leaders) > 1 or None in leaders)
+        if may_be_another or not all(each.is_certain for each in sent):
+            sent = record.sent[member] = deque(each._replace(is_certain=False) for each in sent)
+        hold, kind, sent_ms, delay_ms, is_certain = sent.popleft()
+        if not is_certain:
+            return []
         if is_refused:
             record.ends_sent -= kind in _ENDS
             record.rejections_sent -= kind == AcknowledgeType.REJECT

@@ -201,6 +201,22 @@ def test_an_answer_may_arrive_after_the_next_delivery_to_the_same_member() -> No
     assert 4 == group.check.of(AT).accepted_epoch
 
 
+def test_two_leaders_answer_a_member_in_any_order() -> None:
+    """The first answer is to the renewal; that of the leader that was replaced comes later, or never."""
+    group = Group()
+    group.deliver("a", 1, 0)
+    group.check.sent("a", AT, AcknowledgeType.ACCEPT, 10)
+    group.deliver("a", 1, 20, Leader(6))
+    group.check.sent("a", AT, AcknowledgeType.RENEW, 30)
+    assert [] == group.check.answered(
+        "a", AT, is_stored=True, epoch=6, forgotten_by=lambda place, epoch: "the leader in epoch 6"
+    )
+    group.check.sent("a", AT, AcknowledgeType.ACCEPT, 40)
+    group.check.answered("a", AT, is_stored=True, epoch=6)
+    group.check.answered("a", AT, is_stored=False)
+    assert -1 == group.check.of(AT).end_epoch
+
+
 @pytest.mark.parametrize("is_answered_first", [True, False])
 def test_a_late_rejection_may_be_one_of_the_next_delivery_to_the_same_member(is_answered_first: bool) -> None:
     """The lock of the first has ended; the leader cannot tell of which delivery the member speaks."""
