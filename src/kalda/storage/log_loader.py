@@ -194,7 +194,8 @@ class LogLoader:
             elif offset_file_name(parsed[0], LOG_SUFFIX) in self._entries:
                 # The originals are retired in the order of their offsets, so all of them are there.
                 logger.warning("%s: %s is damaged; what it replaces stays", self._topic_partition, name)
-                for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+                # The log last: indexes without it would count as a swap that is nearly finished.
+                for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
                     if (other := offset_file_name(parsed[0], suffix + SWAP_SUFFIX)) in self._entries:
                         self._remove(other)
         swaps = [name for name in self._entries if name.endswith(SWAP_SUFFIX)]

@@ -255,6 +255,27 @@ def test_a_damaged_swap_does_not_replace_records_that_are_whole(damage: str) -> 
     assert not any(name.endswith(".swap") for name in restarted.file_names())
 
 
+def test_the_log_of_a_damaged_swap_goes_after_its_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes that a kill left without it replaced those of the records that stay."""
+    broker = filled()
+    broker.manager.close()
+    after = broker.file_system.crash()
+    for suffix in (".log", ".index", ".timeindex"):
+        after.nodes[f"{PATH}/{0:020d}{suffix}.swap"] = Node(b"nonsense")
+    removed: list[str] = []
+    remove = after.remove
+
+    def noted_remove(path: str) -> None:
+        removed.append(path)
+        remove(path)
+
+    monkeypatch.setattr(after, "remove", noted_remove)
+    Broker(SMALL, after)
+    swaps = [path for path in removed if path.endswith(".swap")]
+    assert 3 == len(swaps)
+    assert f"{PATH}/{0:020d}.log.swap" == swaps[-1]
+
+
 @pytest.mark.parametrize("suffix", [".snapshot", ".index", ".log"])
 def test_a_file_of_the_last_offset_of_64_bits_is_none_of_the_log(suffix: str) -> None:
     """A log continued at the offset of such a snapshot, where no record fits."""
