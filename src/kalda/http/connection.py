@@ -41,6 +41,13 @@ class _Flow(FlowControl):
     """Reads nothing while the connection has bytes that are not parsed, whatever uvicorn asks for."""
 
     is_held = False
+    has_paused = False
+    """Whether reading has paused since this was last set."""
+
+    @override
+    def pause_reading(self) -> None:
+        self.has_paused = True
+        super().pause_reading()
 
     @override
     def resume_reading(self) -> None:
@@ -65,6 +72,8 @@ class HttpConnection(HttpToolsProtocol):
         self._is_in_body = False
         self._body_bytes = 0
         """Bytes of the body that have arrived since the period began."""
+        self._has_waited = False
+        """Whether the peer waited for the server when the period began."""
         self._body_timer: asyncio.TimerHandle | None = None
 
     @override
@@ -198,14 +207,18 @@ class HttpConnection(HttpToolsProtocol):
 
     def _start_body_period(self) -> None:
         self._body_bytes = 0
+        self._has_waited = self._is_waiting
+        self._flow.has_paused = False
         self._body_timer = asyncio.get_running_loop().call_later(BODY_PERIOD_SECONDS, self._end_body_period)
 
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether the peer waits for the server."""
+        return bool(self._unparsed) or self.flow.read_paused or self.cycle.waiting_for_100_continue
+
     def _end_body_period(self) -> None:
-        cycle = self.cycle
-        is_peers_turn = (
-            not self._unparsed and not self.flow.read_paused and not cycle.waiting_for_100_continue
-        )
-        if is_peers_turn and self._body_bytes < BODY_PERIOD_BYTES_MIN:
+        has_waited = self._has_waited or self._flow.has_paused or self._is_waiting
+        if self._body_bytes < BODY_PERIOD_BYTES_MIN and not has_waited:
             self._refuse(_TOO_SLOW)
         else:
             self._start_body_period()

@@ -250,14 +250,41 @@ def test_a_peer_need_not_send_what_the_server_does_not_read() -> None:
         application.may_answer.clear()
         connection, transport = connected(application)
         connection.data_received(REQUEST % 1 + UPLOAD + b"1\r\n{\r\n")
-        await asyncio.sleep(3 * BODY_PERIOD_SECONDS)
+        # The period in which the server goes on does not count.
+        await asyncio.sleep(3 * BODY_PERIOD_SECONDS - 1)
         assert not transport.is_closed
         application.may_answer.set()
-        await asyncio.sleep(BODY_PERIOD_SECONDS / 2)
+        await asyncio.sleep(BODY_PERIOD_SECONDS - 2)
         connection.data_received(b"0\r\n\r\n")
         await asyncio.sleep(1)
 
         assert b"1 bytes" in transport.sent
         assert not transport.is_closed
+
+    run_virtual(main())
+
+
+def test_a_peer_may_wait_until_it_is_asked_for_the_body() -> None:
+    """The application begins to read after a while; until then no ``100 Continue`` is sent."""
+
+    async def main() -> None:
+        application = Application()
+        connection, transport = connected(application)
+        may_read = asyncio.Event()
+
+        async def late(scope: Scope, receive: Receive, send: Send) -> None:
+            await may_read.wait()
+            await application(scope, receive, send)
+
+        connection.app = late
+        connection.data_received(b"POST / HTTP/1.1\r\ncontent-length: 1\r\nexpect: 100-continue\r\n\r\n")
+        await asyncio.sleep(3 * BODY_PERIOD_SECONDS - 1)
+        may_read.set()
+        await asyncio.sleep(BODY_PERIOD_SECONDS - 2)
+        assert b"HTTP/1.1 100 Continue\r\n\r\n" == transport.sent
+        connection.data_received(b"{")
+        await asyncio.sleep(1)
+
+        assert b"1 bytes" in transport.sent
 
     run_virtual(main())
