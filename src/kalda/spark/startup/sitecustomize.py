@@ -1,7 +1,7 @@
 """Shortens the start of the Python processes that Spark starts.
 
 They import the installed pyspark instead of Spark's archive of it, and collect no garbage meanwhile. The
-source of a stream imports nothing at all if `source_server` has a process that has.
+source of a stream is forked from the process of `source_server` where there is one, and imports nothing.
 
 Spark puts `pyspark.zip` in front of `sys.path`. Python keeps no bytecode for modules in an archive, so each
 new process compiles pyspark: 0.4 s before the source of a stream answers. Python's `site` imports this module

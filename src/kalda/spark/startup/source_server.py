@@ -63,7 +63,12 @@ _OF_ONE_PROCESS: Final = "PYTHON_WORKER_FACTORY_"
 
 _SIZE: Final = struct.Struct(">I")
 _STATUS: Final = struct.Struct(">i")
-_STARTED: Final = b"\1"
+_OFFER: Final = b"\1"
+_ACCEPTANCE: Final = b"\2"
+"""The server forks for a client that still waits for it: of two sources, Spark would lose one."""
+_NOT_STARTED: Final = -(1 << 15)
+"""In place of an exit status: the client has to run the source."""
+_PAUSE_SECONDS: Final = 0.1
 _CREDENTIALS: Final = struct.Struct("3i")
 """Process, user and group of a peer."""
 
@@ -96,8 +101,9 @@ def run_in_fork(name: str) -> None:
             request = json.dumps(Request(dict(os.environ), os.getcwd())).encode()
             socket.send_fds(connection, [_SIZE.pack(len(request))], list(range(STREAMS)))
             connection.sendall(request)
-            if connection.recv(1) != _STARTED:
+            if connection.recv(1) != _OFFER:
                 return
+            connection.sendall(_ACCEPTANCE)
         except OSError:
             return
         connection.settimeout(None)
@@ -109,6 +115,8 @@ def run_in_fork(name: str) -> None:
                 os._exit(1)
             status += part
         (code,) = _STATUS.unpack(status)
+        if code == _NOT_STARTED:
+            return
         # Not by `sys.exit`: the interpreter has not finished its own start.
         os._exit(code & 0xFF if code >= 0 else 128 - code)
 
@@ -201,6 +209,9 @@ class Server:
         while self._sources or time.monotonic() - used_at < IDLE_SECONDS:
             for key, _ in self._selector.select(IDLE_SECONDS):
                 used_at = time.monotonic()
+                if self._selector.get_map().get(key.fd) is not key:
+                    # An event before this one has closed the descriptor, and its number may be in use again.
+                    continue
                 if key.fd == self._watched:
                     for process, _ in self._sources.values():
                         os.kill(process, signal.SIGTERM)
@@ -213,14 +224,24 @@ class Server:
                     self._client_left(key.fd)
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # The client has left, or there is no descriptor for it now.
+            time.sleep(_PAUSE_SECONDS)
+            return
         connection.settimeout(ANSWER_SECONDS)
         descriptors: list[int] = []
         try:
             if _user_of(connection) != os.getuid():
                 raise ValueError("the client belongs to another user")
             request = _request(connection, descriptors)
-            self._start(connection, descriptors, request)
+            connection.sendall(_OFFER)
+            if connection.recv(1) != _ACCEPTANCE:
+                raise ValueError("the client has left")
+            if not self._start(connection, descriptors, request):
+                connection.sendall(_STATUS.pack(_NOT_STARTED))
+                connection.close()
         except (OSError, ValueError):
             # The client runs the source itself.
             connection.close()
@@ -228,18 +249,24 @@ class Server:
             for each in descriptors:
                 os.close(each)
 
-    def _start(self, connection: socket.socket, descriptors: list[int], request: "Request") -> None:
-        process = os.fork()
-        if process == 0:
-            self._become_source(connection, descriptors, request)
-        handle = os.pidfd_open(process)
+    def _start(self, connection: socket.socket, descriptors: list[int], request: "Request") -> bool:
+        """Fork a source; return whether it runs."""
+        process = 0
+        try:
+            process = os.fork()
+            if process == 0:
+                self._become_source(connection, descriptors, request)
+            handle = os.pidfd_open(process)
+        except OSError:
+            if process:
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+            return False
         self._sources[handle] = process, connection
         self._by_connection[connection.fileno()] = handle
         self._selector.register(handle, selectors.EVENT_READ)
         self._selector.register(connection, selectors.EVENT_READ)
-        # One that has left is found with the next event.
-        with contextlib.suppress(OSError):
-            connection.sendall(_STARTED)
+        return True
 
     def _source_ended(self, handle: int) -> None:
         process, connection = self._sources.pop(handle)
