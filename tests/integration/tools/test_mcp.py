@@ -181,6 +181,7 @@ async def test_calls_that_fit_no_tool_are_refused_in_a_few_words_and_audited(
         ("why", "failure"),
         ("list_topics", "success"),
     ] == [(each["request"], each["outcome"]) for each in calls(tmp_path)]
+    assert ["change", "request"] == [each["event"] for each in calls(tmp_path)[:2]]
     assert ["topic=flights", "offset=0"] == calls(tmp_path)[1]["resources"]
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,10 @@ def make_server(reads: ReadTools, writes: WriteTools | None, audit: AuditLog, pr
     from pydantic import ValidationError
 
     methods = {each.__name__: each for each in (*_methods(reads), *_methods(writes))}
+    # Also those that are not offered: a call of one is an attempt.
+    calls = _CallLog(
+        audit, principal, frozenset(each for each in vars(WriteTools) if not each.startswith("_"))
+    )
 
     class CheckedServer(MCPServer):
         """Refuses calls that the package would drop unaudited, and arguments that it would ignore."""
@@ -61,7 +65,7 @@ def make_server(reads: ReadTools, writes: WriteTools | None, audit: AuditLog, pr
         ) -> "CallToolResult | InputRequiredResult":
             refusal = _refusal(methods, name, arguments)
             if refusal is not None:
-                _audit_refusal(audit, principal, name, arguments, refusal)
+                calls.write(name, arguments, FAILURE, refusal)
                 raise ToolError(_cut(refusal))
             try:
                 return await super().call_tool(name, arguments, context)
@@ -69,7 +73,7 @@ def make_server(reads: ReadTools, writes: WriteTools | None, audit: AuditLog, pr
                 text = str(error)
                 if isinstance(error.__cause__, ValidationError):
                     # The tool was not called, and so wrote nothing.
-                    _audit_refusal(audit, principal, name, arguments, "the arguments do not fit the tool")
+                    calls.write(name, arguments, FAILURE, "the arguments do not fit the tool")
                 if len(text) <= TEXT_MAX:
                     raise
                 raise ToolError(_cut(text)) from error
@@ -78,13 +82,13 @@ def make_server(reads: ReadTools, writes: WriteTools | None, audit: AuditLog, pr
     server = CheckedServer("kalda", version=__version__, instructions=instructions, log_level="ERROR")
     for each in _methods(reads):
         server.add_tool(
-            _called(each, audit, principal, is_change=False),
+            _called(each, calls),
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
         )
     for each in _methods(writes):
         is_loss = each.__name__.startswith(("delete", "reset", "alter"))
         server.add_tool(
-            _called(each, audit, principal, is_change=True),
+            _called(each, calls),
             annotations=ToolAnnotations(
                 read_only_hint=False, destructive_hint=is_loss, open_world_hint=False
             ),
@@ -105,19 +109,32 @@ def _refusal(methods: Mapping[str, ToolMethod], name: str, arguments: Mapping[st
     return f"{name} has no argument {_cut(unknown)}; its arguments: {names}"
 
 
-def _audit_refusal(
-    audit: AuditLog, principal: str, name: str, arguments: Mapping[str, object], reason: str
-) -> None:
-    given = [f"{each}={value}" for each, value in audited(arguments).items()]
-    audit.write(
-        "request",
-        FAILURE,
-        address="stdio",
-        principal=principal,
-        request=_cut(name),
-        resources=given or None,
-        reason=reason,
-    )
+class _CallLog:
+    """Writes calls to the audit log: those of tools that change something as changes, others as requests."""
+
+    def __init__(self, audit: AuditLog, principal: str, changes: Collection[str]) -> None:
+        self._audit: Final = audit
+        self._principal: Final = principal
+        self._changes: Final = changes
+
+    def is_change(self, name: str) -> bool:
+        """Return whether the tool of a name changes something."""
+        return name in self._changes
+
+    def write(
+        self, name: str, arguments: Mapping[str, object], outcome: str, reason: str | None = None
+    ) -> None:
+        """Write one call."""
+        given = [f"{each}={value}" for each, value in audited(arguments).items() if value not in (None, "")]
+        self._audit.write(
+            "change" if self.is_change(name) else "request",
+            outcome,
+            address="stdio",
+            principal=self._principal,
+            request=_cut(name),
+            resources=given or None,
+            reason=reason,
+        )
 
 
 def _cut(text: str) -> str:
@@ -130,38 +147,25 @@ def _methods(tools: object) -> list[ToolMethod]:
     return [getattr(tools, name) for name in names]
 
 
-def _called(method: ToolMethod, audit: AuditLog, principal: str, *, is_change: bool) -> ToolMethod:
+def _called(method: ToolMethod, calls: _CallLog) -> ToolMethod:
     """Return the method with its audit and with errors that an agent can read."""
     from mcp.server.mcpserver.exceptions import ToolError
 
-    event = "change" if is_change else "request"
+    name = method.__name__
 
     @wraps(method)
     async def call(*args: Any, **arguments: Any) -> Answer:
-        def write(outcome: str, reason: str | None = None) -> None:
-            given = [
-                f"{name}={value}" for name, value in audited(arguments).items() if value not in (None, "")
-            ]
-            audit.write(
-                event,
-                outcome,
-                address="stdio",
-                principal=principal,
-                request=method.__name__,
-                resources=given or None,
-                reason=reason,
-            )
-
         try:
             answer = await method(*args, **arguments)
         except (ClientError, CallError, TimeoutError) as error:
-            write(FAILURE, fault_text(error))
+            calls.write(name, arguments, FAILURE, fault_text(error))
             raise ToolError(fault_text(error)) from error
         except Exception:
-            write(FAILURE, "a fault of this program")
-            logger.exception("the tool %s failed", method.__name__)
+            calls.write(name, arguments, FAILURE, "a fault of this program")
+            logger.exception("the tool %s failed", name)
             raise
-        write(SUCCESS, None if not is_change or answer.get("is_changed") else "asked for confirmation")
+        is_done = not calls.is_change(name) or answer.get("is_changed")
+        calls.write(name, arguments, SUCCESS, None if is_done else "asked for confirmation")
         return answer
 
     # The server makes the schema of the arguments from the signature, and the description from the docstring.
