@@ -1,7 +1,8 @@
 """Emits the controller's events: what began a step, and the leaders and in-sync replicas that it wrote.
 
-Brokers that come and go are events by themselves. What begins another step, such as a request of an operator,
-is an event only if the step writes something.
+Brokers that come and go are events by themselves, and so is a request to move partitions, whose effects come
+later. What begins another step, such as an election that an operator asks for, is an event only if the step
+writes something.
 """
 
 from collections.abc import Callable, Mapping
@@ -196,6 +197,7 @@ class ControllerEvents:
         for (topic, number), assignment in event.changes.items():
             of_topics.setdefault(topic, []).append((number, assignment))
         author = requester_details()
+        found: list[EventId | None] = []
         for topic, moves in of_topics.items():
             for start in range(0, len(moves), PARTITIONS_PER_EVENT):
                 each = moves[start : start + PARTITIONS_PER_EVENT]
@@ -208,7 +210,10 @@ class ControllerEvents:
                     "removing": sorted({broker for found in assignments for broker in found.removing}),
                     **author,
                 }
-                self._cause = self._sink.emit(EventKind.REASSIGNMENT_REQUESTED, {"topic": topic}, details)
+                found.append(self._sink.emit(EventKind.REASSIGNMENT_REQUESTED, {"topic": topic}, details))
+        if len(found) == 1:
+            # Of several, what the step writes does not say which one began it; its topic and partition do.
+            self._cause = found[0]
 
     def _later(self, kind: str, reason: str) -> None:
         details = {"reason": reason, **requester_details()}
