@@ -97,7 +97,7 @@ def truncated(values: pa.Array, unit: str) -> pa.Array:
     """Return timestamps rounded down to a unit.
 
     Raises:
-        SqlError: The begin of the unit is no timestamp.
+        SqlError: The beginning of the unit is no timestamp.
     """
     if is_plain(values):
         return pc.floor_temporal(values, unit=unit)
@@ -119,7 +119,7 @@ def truncated(values: pa.Array, unit: str) -> pa.Array:
                 days = days - (days + 3) % 7
         floor = days * DAY_MICROS
     if bool(np.any(floor > micros)):  # the product has wrapped around
-        raise SqlError(f"date_trunc: the begin of the {unit} is before the first timestamp")
+        raise SqlError(f"date_trunc: the beginning of the {unit} is before the first timestamp")
     return _array(floor, values, TIMESTAMP)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -290,7 +290,11 @@ def _float(text: str) -> float | None:
     if bits & _BEHIND_FLOAT or "x" in text.lower():
         return number
     # The double may lie halfway between two floats, and the text beside it.
-    exact, found = Decimal(text.rstrip("dDfF")), Decimal(number)
+    try:
+        exact, found = Decimal(text.rstrip("dDfF")), Decimal(number)
+    except InvalidOperation:
+        # The exponent is beyond what a decimal has: the number is 0, and no float lies beside it.
+        return number
     return number if exact == found else math.nextafter(number, math.inf if exact > found else -math.inf)
 
 

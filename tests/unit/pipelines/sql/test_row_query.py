@@ -185,6 +185,14 @@ def test_what_arrow_refuses_is_an_error_of_the_rows(monkeypatch: pytest.MonkeyPa
         condition.met(NUMBERS)
 
 
+def test_a_number_too_small_for_a_decimal_is_a_float() -> None:
+    """The error of the comparison with a decimal left the step, and its batch was read again for ever."""
+    rows = pa.RecordBatch.from_pydict({"s": ["1e-9999999999999999999", "0e9999999999999999999", "1.5"]})
+    for function in ("cast", "try_cast"):
+        query = RowQuery(f"select {function}(s as float) as r")
+        assert [0.0, 0.0, 1.5] == query.apply(rows).column("r").to_pylist()
+
+
 @pytest.mark.parametrize("pattern", ["MMMM", "HHHH", "dddd", "mmmm", "yyyyyyyy", "yyyyMMMdd", "M", "yyy"])
 def test_a_run_of_letters_is_one_field_of_a_pattern(pattern: str) -> None:
     """In Java ``MMMM`` is the name of the month, not twice its number."""
