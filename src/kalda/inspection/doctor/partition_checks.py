@@ -37,19 +37,16 @@ def _needed(cluster: ClusterSnapshot, partition: "TopicPartition", info: "TopicP
 def check_in_sync(cluster: ClusterSnapshot) -> Iterator[Finding]:
     """Find partitions with fewer replicas in sync than writes need, and those with fewer than they have."""
     led = {each: info for each, info in cluster.partitions.items() if info.has_leader}
-    below = [each for each, info in led.items() if len(info.isr) < _needed(cluster, each, info)]
-    lacking = [each for each, info in led.items() if len(info.isr) < len(info.replicas) and each not in below]
+    needed = {each: _needed(cluster, each, info) for each, info in led.items()}
+    below = [each for each, info in led.items() if len(info.isr) < needed[each]]
+    lacking = [each for each, info in led.items() if needed[each] <= len(info.isr) < len(info.replicas)]
     if below:
         yield Finding(
             check="partitions.under-min-isr",
             severity=Severity.CRITICAL,
             what=f"{counted(below, 'partition has', 'partitions have')} fewer in-sync replicas than "
             "min.insync.replicas.",
-            evidence=some(
-                f"{each} (ISR {len(info.isr)}, minimum {_needed(cluster, each, info)})"
-                for each, info in led.items()
-                if each in below
-            ),
+            evidence=some(f"{each} (ISR {len(led[each].isr)}, minimum {needed[each]})" for each in below),
             why="Producers with acks=all get NOT_ENOUGH_REPLICAS and cannot write to it.",
             mend="kalda topics describe --under-min-isr-partitions  # start the other brokers",
         )
