@@ -130,7 +130,7 @@ class SimulatedEventLoop(asyncio.AbstractEventLoop):
         events._set_running_loop(self)
 
     def leave(self) -> None:
-        """End being the running loop of the thread."""
+        """Stop being the running loop of the thread."""
         events._set_running_loop(None)
 
     def run_once(self) -> None:

@@ -17,7 +17,7 @@ from kalda.simulation.scheduler import Scheduler
 T = TypeVar("T")
 
 EPOCH_MS: Final = 1_700_000_000_000
-"""The wall clock's time at the begin of a simulation."""
+"""The wall clock's time at the beginning of a simulation."""
 
 
 class SimulatedClock:
