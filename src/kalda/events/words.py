@@ -436,7 +436,7 @@ def _broker_commands(event: CausalEvent) -> tuple[str, ...]:
 
 
 _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
-    EventKind.PROCESS_STALLED: lambda event: _broker_commands(event),
+    EventKind.PROCESS_STALLED: _broker_commands,
     EventKind.CLOCK_CHANGED: lambda _: ("kalda doctor",),
     EventKind.DIRECTORY_FAILED: lambda _: ("kalda log-dirs describe --summary",),
     EventKind.DIRECTORY_FULL: lambda _: ("kalda log-dirs describe --summary",),
@@ -453,10 +453,10 @@ _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
         if "topic" in event.subject
         else ("kalda cluster history broker-config",)
     ),
-    EventKind.TOPIC_CREATED: lambda event: _history(event),
-    EventKind.TOPIC_DELETED: lambda event: _history(event),
-    EventKind.LEADER_CHANGED: lambda event: _history(event),
-    EventKind.ISR_CHANGED: lambda event: _history(event),
+    EventKind.TOPIC_CREATED: _history,
+    EventKind.TOPIC_DELETED: _history,
+    EventKind.LEADER_CHANGED: _history,
+    EventKind.ISR_CHANGED: _history,
     EventKind.ELECTION_REQUESTED: lambda _: ("kalda cluster history election",),
     EventKind.REASSIGNMENT_REQUESTED: lambda _: (
         "kalda reassign list",
@@ -477,10 +477,8 @@ _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
         *((f"kalda why topic {_argument(event, 'topic')}",) if "topic" in event.subject else ()),
         f"kalda groups describe {_argument(event, 'group')}",
     ),
-    EventKind.MEMBER_REPLACED: lambda event: (
-        f"kalda groups describe --members {_argument(event, 'group')}",
-    ),
-    EventKind.MEMBER_REFUSED: lambda event: _members(event),
+    EventKind.MEMBER_REPLACED: _members,
+    EventKind.MEMBER_REFUSED: _members,
     EventKind.PRODUCER_FENCED: lambda event: (
         f"kalda transactions describe {_argument(event, 'transactional_id')}",
     ),
@@ -499,10 +497,10 @@ _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
     EventKind.CLIENT_THROTTLED: lambda _: ("kalda quotas list",),
     EventKind.QUOTA_CHANGED: lambda _: ("kalda quotas list",),
     EventKind.ACCESS_DENIED: lambda _: ("kalda acls list",),
-    EventKind.BROKER_STARTED: lambda event: _broker_commands(event),
-    EventKind.BROKER_STOPPED: lambda event: _broker_commands(event),
-    EventKind.BROKER_LEFT: lambda event: _broker_commands(event),
-    EventKind.CONTROLLED_SHUTDOWN: lambda event: _broker_commands(event),
-    EventKind.SESSION_EXPIRED: lambda event: _broker_commands(event),
-    EventKind.SESSION_LOST: lambda event: _broker_commands(event),
+    EventKind.BROKER_STARTED: _broker_commands,
+    EventKind.BROKER_STOPPED: _broker_commands,
+    EventKind.BROKER_LEFT: _broker_commands,
+    EventKind.CONTROLLED_SHUTDOWN: _broker_commands,
+    EventKind.SESSION_EXPIRED: _broker_commands,
+    EventKind.SESSION_LOST: _broker_commands,
 }

@@ -404,9 +404,12 @@ def _has(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
 
 
 def _check_shown(kind: pa.DataType, own: pa.DataType, path: str) -> None:
-    """Check that the columns, which earlier values decided, are not ignorant of an object's fields.
+    """Refuse an object of more fields than a struct may have, where the column is a struct.
 
-    An object of too many fields is a text, which shows none of them; beside a struct they would be lost.
+    By itself such an object is a text. Its fields would be ignored here, as if a schema were declared.
+
+    Raises:
+        BadValueError: there is such an object.
     """
     if pa.types.is_list(kind) and pa.types.is_list(own):
         _check_shown(kind.value_type, own.value_type, f"{path}[]")

@@ -54,7 +54,7 @@ class ShareFetchParams:
 
 @dataclass(slots=True)
 class ShareFetched:
-    """The records of one partition for a request."""
+    """The outcome of one partition of a request: acquired records, or an error."""
 
     name: PartitionName
     error: ApiError | None = None

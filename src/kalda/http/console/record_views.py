@@ -128,7 +128,7 @@ class RecordRow:
     timestamp_ms: int
     key: str | None
     line: str | None
-    """The begin of the value; None for a tombstone."""
+    """The beginning of the value; None for a tombstone."""
     detail: str
     kind: str
     """What the value is: json, text, binary, or null."""

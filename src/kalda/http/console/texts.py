@@ -102,7 +102,7 @@ def bytes_text(data: bytes) -> tuple[str, str]:
 
 
 def line_text(data: bytes | None, characters_max: int) -> str | None:
-    """Return the begin of bytes as one line; None for None."""
+    """Return the first of some bytes as one line; None for None."""
     if data is None:
         return None
     begin = data[: 4 * characters_max + 4].decode(errors="replace")

@@ -130,7 +130,7 @@ def check_message(
     headers: bytes,
     payload: bytes,
 ) -> Accepted | Duplicate:
-    """Check a message that would get the index's next sequence: `Accepted` or `Duplicate`.
+    """Return whether the stream accepts a message, which gets the index's next sequence, or has it already.
 
     Raises:
         JetStreamError: the stream does not take it.

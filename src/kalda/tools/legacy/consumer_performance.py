@@ -63,7 +63,7 @@ _MB: Final = 1024 * 1024
     metavar="COUNT",
     help="Accepted for old scripts; one connection to each broker carries all fetches.",
 )
-@click.option("--from-latest", is_flag=True, help="Begin at the end instead of the begin.")
+@click.option("--from-latest", is_flag=True, help="Begin at the end instead of the beginning.")
 @output_options
 def consumer_performance(tool: Tool, /, **options: Any) -> None:
     """Measure how fast the old consumer reads, as kafka-consumer-perf-test.sh of 0.8.

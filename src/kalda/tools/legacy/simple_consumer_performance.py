@@ -30,7 +30,7 @@ _TIMEOUT_MS: Final = 30_000
     metavar="NUMBER",
     help="The partition.",
 )
-@click.option("--from-latest", is_flag=True, help="Begin at the end instead of the begin.")
+@click.option("--from-latest", is_flag=True, help="Begin at the end instead of the beginning.")
 @click.option(
     "--fetch-size",
     type=Integer(1, INT32_MAX),

@@ -93,7 +93,7 @@ async def import_zk_offsets(tool: Tool, zookeeper: str, input_file: Path) -> Non
 @click.argument("consumer_properties", type=click.Path(path_type=Path))
 @click.argument("topic", type=TopicName())
 async def update_offsets_in_zk(tool: Tool, where: str, consumer_properties: Path, topic: str) -> None:
-    """Set the offsets of a group in ZooKeeper to the begin or the end of a topic; stop the group before.
+    """Set the offsets of a group in ZooKeeper to the beginning or the end of a topic; stop the group before.
 
     CONSUMER_PROPERTIES are those of the old consumer: group.id and zookeeper.connect.
     """

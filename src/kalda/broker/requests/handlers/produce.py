@@ -584,9 +584,9 @@ def _refused(
 def _emit_refusal(
     parts: ProduceParts, context: RequestContext, partition: Partition, error: Exception
 ) -> None:
-    """Emit that records were refused for a reason that lasts until a setting or a replica changes."""
+    """Emit that records were refused, for a reason that an operator may have to act on."""
     code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
-    if code in _LASTING:
+    if code in _OPERATORS_REASONS:
         topic, number = partition.topic_partition
         parts.resources.events.emit_seldom(
             EventKind.RECORDS_REFUSED,
@@ -599,7 +599,7 @@ def _client(context: RequestContext) -> dict[str, str | int]:
     return {"client": context.client_id or "", "user": context.principal.name}
 
 
-_LASTING: Final = frozenset(
+_OPERATORS_REASONS: Final = frozenset(
     (
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
