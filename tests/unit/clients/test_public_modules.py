@@ -9,6 +9,7 @@ PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 CONTRACT = "Spark, pipelines and tools use the public part of the clients"
 BESIDE = {
     "kalda.clients.admin.acls",
+    "kalda.clients.admin.created_topics",
     "kalda.clients.legacy",
     "kalda.clients.shared_properties",
     "kalda.clients.transaction_control",

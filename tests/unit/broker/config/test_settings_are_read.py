@@ -68,7 +68,6 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         "listener.security.protocol.map",
         "log.dir",
         "node.id",
-        "offsets.retention.minutes",
         "producer.id.expiration.ms",
         "security.inter.broker.protocol",
         # Read by `BrokerConfig.metrics_address`.
