@@ -70,15 +70,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Start three workers a core under ``-n auto``, at most 8 unless there are more cores.
+    """Start two workers a core under ``-n auto``, at most 8 unless there are more cores.
 
     Most tests with clusters wait, for sessions to expire and for elections: with one worker a core, 2 cores
-    are idle for more than half of the time. ``-n logical`` is one a core, for tests that only compute.
+    are idle for half of the time. ``-n logical`` is one a core, for tests that only compute.
     """
     if config.getoption("numprocesses") != "auto":
         return None
     cores = len(os.sched_getaffinity(0))
-    return max(cores, min(3 * cores, _WORKERS_MAX))
+    return max(cores, min(2 * cores, _WORKERS_MAX))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,13 +1,12 @@
 """Distributes groups of tests over the workers of pytest-xdist."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final
 
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]  # it ships no types
 
 from kalda.common.overriding import override
-from tests.worker_groups import COMPUTING, worker_group
+from tests.worker_groups import worker_group
 
 
 class Collection(list[str]):
@@ -22,32 +21,8 @@ class Collection(list[str]):
         return self._places[test]
 
 
-class MixedQueue(OrderedDict[str, dict[str, bool]]):
-    """The groups that are left. A fifth of those that it hands out compute, so that no processor is idle.
-
-    xdist puts large groups first. Those that compute come from the end, where the long schedules of the
-    simulation are.
-    """
-
-    _handed_out = 0
-
-    @override
-    def popitem(self, last: bool = True) -> tuple[str, dict[str, bool]]:
-        wants_computing = self._handed_out % 5 == 4
-        self._handed_out += 1
-        groups = reversed(self) if wants_computing else iter(self)
-        chosen = next((each for each in groups if each.startswith(COMPUTING) == wants_computing), None)
-        if chosen is None:
-            return super().popitem(last)
-        return chosen, self.pop(chosen)
-
-
 class SharedGroupScheduling(LoadGroupScheduling):  # type: ignore[misc]  # for the same reason
     """Runs the tests of a `worker_group` on one worker."""
-
-    def __init__(self, config: Any, log: Any = None) -> None:
-        super().__init__(config, log)
-        self.workqueue = MixedQueue()
 
     def _split_scope(self, nodeid: str) -> str:
         return worker_group(nodeid)

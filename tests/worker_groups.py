@@ -9,10 +9,8 @@ from typing import Final
 
 SPARK: Final = "tests/spark/"
 """All of these share one JVM, which opens connections whenever it likes."""
-_SHORT: Final = ("tests/unit/", "tests/property/", "tests/golden/")
+_COMPUTING: Final = ("tests/unit/", "tests/property/", "tests/golden/")
 """Most tests of these take some milliseconds, less than to hand one to a worker."""
-COMPUTING: Final = (*_SHORT, "tests/simulation/")
-"""Tests of these keep a processor busy; most others wait for sessions, elections and processes."""
 _BEHAVIOUR: Final = "tests/behaviour/"
 _ADMIN: Final = "tests/behaviour/admin/"
 _FAULTS: Final = "tests/behaviour/test_faults.py::"
@@ -30,7 +28,7 @@ def worker_group(nodeid: str) -> str:
     """
     if nodeid.startswith(SPARK):
         return SPARK
-    if nodeid.startswith(_SHORT):
+    if nodeid.startswith(_COMPUTING):
         return nodeid.partition("::")[0]
     if not nodeid.startswith(_BEHAVIOUR):
         return nodeid

@@ -92,20 +92,6 @@ def test_the_rest_of_the_group_of_the_test_that_ended_its_worker_runs(pytestconf
     assert sorted(tests) == sorted([*ran, tests[1]])
 
 
-def test_a_fifth_of_what_runs_computes(pytestconfig: pytest.Config) -> None:
-    waiting = [f"tests/system/test_a.py::test_{number}" for number in range(6)]
-    computing = ["tests/unit/test_a.py::test_1", "tests/unit/test_a.py::test_2"]
-    computing += [f"tests/simulation/test_a.py::test_{number}" for number in range(2)]
-    tests = [*computing[:2], *waiting, *computing[2:]]
-    workers = [Worker("gw0")]
-    ran: list[str] = []
-
-    run(started(pytestconfig, workers, tests), workers, tests, ran)
-
-    expected = [*waiting[:4], computing[3], *waiting[4:], *computing[:2], computing[2]]
-    assert expected == ran
-
-
 def test_a_worker_that_ended_its_work_leaves_nothing(pytestconfig: pytest.Config) -> None:
     tests = ["tests/system/test_a.py::test_a"]
     workers = [Worker("gw0")]
