@@ -143,4 +143,4 @@ def test_context_is_put_before_every_line(caplog: pytest.LogCaptureFixture) -> N
     assert [
         "[Partition 100%-0 broker=1] shrinking to [1, 2]",
         "[Partition 100%-0 broker=1] no arguments, 5% left",
-    ] == [record.message for record in caplog.records]
+    ] == [record.getMessage() for record in caplog.records if record.name == logger.name]
