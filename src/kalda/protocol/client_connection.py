@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import codec, framing, headers, registry
-from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.registry import ApiSpec
 from kalda.protocol.schema import Message
@@ -138,9 +137,9 @@ class ClientConnection:
         correlation_id, position = self._read_header(frame)
         _, spec, version, _ = self._in_flight[0]
         version = _answer_version(spec, version, frame, position)
-        response: Message
-        if spec.response_class is ApiVersionsResponse and len(frame) <= _API_VERSIONS_BYTES_MAX:
-            response = _read_api_versions(version, bytes(memoryview(frame)[position:]))
+        if spec.api_key is ApiKey.API_VERSIONS and len(frame) <= _API_VERSIONS_BYTES_MAX:
+            body = bytes(memoryview(frame)[position:])
+            response = _read_api_versions(spec.response_class, version, body)
         else:
             response = codec.decode(spec.response_class, version, frame, position)
         self._in_flight.popleft()
@@ -176,12 +175,12 @@ class ClientConnection:
 
 
 @lru_cache(maxsize=_API_VERSIONS_MAX)
-def _read_api_versions(version: int, body: bytes) -> ApiVersionsResponse:
+def _read_api_versions(response_class: type[Message], version: int, body: bytes) -> Message:
     """Decode the first response on every connection; the brokers of a cluster send the same, seldom another.
 
     The message is shared, so nothing may change it.
     """
-    return codec.decode(ApiVersionsResponse, version, body)
+    return codec.decode(response_class, version, body)
 
 
 def _answer_version(spec: ApiSpec, version: int, frame: Buffer, position: int) -> int:

@@ -70,6 +70,7 @@ class FakeConnection:
     def __init__(self) -> None:
         self.listener = "PLAINTEXT"
         self.peer = "test"
+        self.peer_address = "192.0.2.1"
         self.principal = KafkaPrincipal("User", "alice")
         self.closed: list[str] = []
         self.holds = 0
@@ -291,7 +292,7 @@ class DataPath:
             operation.expire()
 
     def context(self, version: int, client_id: str = "test") -> RequestContext:
-        api = cast("Any", SimpleNamespace(metrics=self.errors))
+        api = cast("Any", SimpleNamespace(metrics=self.errors, title="Test"))
         return RequestContext(cast("Any", self.connection), api, version, 77, client_id, 0.0)
 
     # Requests, through the handlers and the wire's bytes.
