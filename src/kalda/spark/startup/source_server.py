@@ -68,7 +68,6 @@ _ACCEPTANCE: Final = b"\2"
 """The server forks for a client that still waits for it: of two sources, Spark would lose one."""
 _NOT_STARTED: Final = -(1 << 15)
 """In place of an exit status: the client has to run the source."""
-_PAUSE_SECONDS: Final = 0.1
 _CREDENTIALS: Final = struct.Struct("3i")
 """Process, user and group of a peer."""
 
@@ -206,7 +205,7 @@ class Server:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._watched, selectors.EVENT_READ)
         used_at = time.monotonic()
-        while self._sources or time.monotonic() - used_at < IDLE_SECONDS:
+        while self._sources or (self._is_open and time.monotonic() - used_at < IDLE_SECONDS):
             for key, _ in self._selector.select(IDLE_SECONDS):
                 used_at = time.monotonic()
                 if self._selector.get_map().get(key.fd) is not key:
@@ -223,12 +222,17 @@ class Server:
                 elif key.fd in self._by_connection:
                     self._client_left(key.fd)
 
+    @property
+    def _is_open(self) -> bool:
+        return self._listener.fileno() >= 0
+
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            # The client has left, or there is no descriptor for it now.
-            time.sleep(_PAUSE_SECONDS)
+            # As without descriptors. The next source finds no server, and forks one.
+            self._selector.unregister(self._listener)
+            self._listener.close()
             return
         connection.settimeout(ANSWER_SECONDS)
         descriptors: list[int] = []
