@@ -25,6 +25,11 @@ from kalda.broker.replicas.partition import ACKS_ALL, Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, Pending, RawHandle, RawReply, RawResult, RequestContext
 from kalda.broker.requests.node_endpoints import node_endpoints
+from kalda.broker.requests.produce_events import (
+    emit_not_replicated,
+    emit_refused_producer,
+    emit_refused_records,
+)
 from kalda.broker.requests.produce_preparation import HeavyBatch, prepare_all
 from kalda.broker.requests.produced_records import RECORD_BATCHES_FROM, RefusedError, checked_batch
 from kalda.broker.requests.refused_batches import RefusedBatches
@@ -37,7 +42,6 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps, Turns, result_of
 from kalda.common.types import TopicPartition
-from kalda.events.event import EventKind
 from kalda.protocol.fast.produce import (
     TOPIC_IDS_FROM,
     PartitionProduceResult,
@@ -55,7 +59,6 @@ from kalda.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kalda.records.batch import read_producer
 from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
 from kalda.runtime.clock import Clock
@@ -551,7 +554,7 @@ def _refused(
     """Return the answer for a refused batch, and note the refusal for the producer's later batches."""
     index, records = batch
     if partition is not None and not isinstance(error, RefusedError):
-        _emit_refusal(parts, context, partition, error)
+        emit_refused_records(parts.resources.events, context, partition, error)
     if records is not None and is_message_set(records):
         # Messages have no producer id.
         return _failure(partition, index, error)
@@ -566,56 +569,10 @@ def _refused(
     failure = _failure(partition, index, error)
     parts.refused_batches.note(name, index, records, failure.error_code)
     if failure.error_code in _FENCED and records is not None and partition is not None:
-        topic, number = partition.topic_partition
-        producer_id, epoch, _ = read_producer(records)
-        parts.resources.events.emit_seldom(
-            EventKind.PRODUCER_REFUSED,
-            {"topic": topic, "partition": number, "producer": producer_id, **_client(context)},
-            {
-                "reason": ErrorCode(failure.error_code).name,
-                "producer_epoch": epoch,
-                "request": "produce",
-                "text": str(error),
-            },
-        )
+        code = ErrorCode(failure.error_code)
+        emit_refused_producer(parts.resources.events, context, partition, records, code, str(error))
     return failure
 
-
-def _emit_refusal(
-    parts: ProduceParts, context: RequestContext, partition: Partition, error: Exception
-) -> None:
-    """Emit that records were refused, for a reason that an operator may have to act on."""
-    code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
-    if code in _OPERATORS_REASONS:
-        topic, number = partition.topic_partition
-        parts.resources.events.emit_seldom(
-            EventKind.RECORDS_REFUSED,
-            {"topic": topic, "partition": number, **_client(context)},
-            {"reason": code.name, "text": error.message if isinstance(error, ApiError) else str(error)},
-        )
-
-
-def _client(context: RequestContext) -> dict[str, str | int]:
-    return {"client": context.client_id or "", "user": context.principal.name}
-
-
-_OPERATORS_REASONS: Final = frozenset(
-    (
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.POLICY_VIOLATION,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    )
-)
 
 _FENCED: Final = frozenset(
     (
@@ -714,24 +671,12 @@ def _wait(
             if wait.code is not ErrorCode.NONE:
                 name, result = answers[at]
                 answers[at] = name, PartitionProduceResult(result.partition, int(wait.code))
-                if wait.code in _NOT_REPLICATED:
-                    _emit_refusal(parts, context, wait.partition, ApiError(wait.code, _not_replicated(wait)))
+                emit_not_replicated(parts.resources.events, context, wait)
         pending.complete(_reply(parts, context, answers))
 
     operation = DelayedProduce(timeout_ms, [wait for _, wait in waits], respond)
     parts.purgatory.try_complete_else_watch(operation, operation.keys)
     return pending
-
-
-_NOT_REPLICATED: Final = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-
-
-def _not_replicated(wait: ProduceWait) -> str:
-    partition = wait.partition
-    return (
-        f"The records are in the log of the leader, and not in that of each in-sync replica "
-        f"{list(partition.isr)} in time; min.insync.replicas={partition.log.config.min_insync_replicas}."
-    )
 
 
 def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
