@@ -306,6 +306,11 @@ class NetworkClient:
         """Return ``; did you mean `orders`?`` for a topic that does not exist, or the empty text."""
         return self._refresher.missing_topics.hint(topic)
 
+    @property
+    def last_failure(self) -> ClientError | None:
+        """Why no broker has answered since the last metadata; None while brokers answer."""
+        return self._refresher.last_failure
+
     async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
         """Wait for metadata that a broker sent after this call.
 
@@ -333,7 +338,7 @@ class NetworkClient:
                     return await attempt()
             except TimeoutError:
                 # An attempt that waited for metadata has no failure of its own.
-                last = last or self._refresher.last_failure
+                last = last or self.last_failure
             except ClientError as error:
                 if not error.is_retriable or self._is_closed:
                     raise

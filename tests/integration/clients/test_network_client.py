@@ -263,7 +263,7 @@ async def test_brokers_that_are_gone_are_tried_with_back_off_and_found_again(
             for member in members:
                 await member.start()
             await asyncio.gather(*sends)
-    assert 1 == len([each for each in caplog.records if "No broker of" in each.message])
+    assert 1 == len([each for each in caplog.records if "No broker of" in each.getMessage()])
 
 
 async def test_a_lost_broker_is_logged_once_and_its_return_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -276,7 +276,7 @@ async def test_a_lost_broker_is_logged_once_and_its_return_too(caplog: pytest.Lo
                     await client.send(0, ALL, MetadataResponse)
             await members[0].start()
             await client.retry("m", lambda: client.send(0, ALL, MetadataResponse), timeout_ms=60_000)
-    messages = [each.message for each in caplog.records]
+    messages = [each.getMessage() for each in caplog.records]
     # Twice at most: the broker is also a bootstrap server, with a connection of its own.
     assert 1 <= len([each for each in messages if each.startswith("No connection to broker")]) <= 2
     assert 1 <= len([each for each in messages if each.startswith("Connected to broker")]) <= 2

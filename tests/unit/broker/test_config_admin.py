@@ -215,7 +215,7 @@ async def test_a_change_repairs_what_is_no_configuration(
         "brokers", "<default>"
     ]
     assert {"max.connections": "8", "log.segment.bytes": "200"} == harness.cluster.stored["brokers", "0"]
-    errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert (
         "a change of settings replaces a znode that cannot be read: the configuration of topics/a is not JSON"
         == errors[0]
@@ -423,7 +423,7 @@ async def test_the_store_loads_and_follows_coordination(caplog: pytest.LogCaptur
     )
     assert 7 == harness.config.max_connections
     assert 1048588 == harness.store.log_config("b").max_message_bytes
-    assert 2 == sum("is left out" in record.message for record in caplog.records)
+    assert 2 == sum("is left out" in record.getMessage() for record in caplog.records)
 
 
 def test_settings_can_be_loaded_before_there_are_logs() -> None:

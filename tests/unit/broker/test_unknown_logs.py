@@ -30,7 +30,7 @@ async def test_topics_that_older_data_of_zookeeper_lacks_are_named_once(
     (record,) = caplog.records
     assert "WARNING" == record.levelname
     text = "ZooKeeper does not have 3 partitions whose records are in /logs, of these topics: new, old. "
-    assert record.message.startswith(text)
+    assert record.getMessage().startswith(text)
 
     monkeypatch.setattr(unknown_logs, "_NAMED_MAX", 1)
     await warn_of_unknown_logs(store, logs, ["/logs"])

@@ -70,6 +70,8 @@ class ScriptedNetwork:
         """How often new metadata was asked for."""
         self.refresh_count = 0
         """How often a caller waited for new metadata."""
+        self.last_failure: ClientError | None = None
+        """Why no broker answers with metadata: a caller that waits for some gets none."""
         self.is_closed = False
         self.connected = set(snapshot.brokers)
         self.unreachable: set[int] = set()
@@ -179,6 +181,8 @@ class ScriptedNetwork:
 
     async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
         self.refresh_count += 1
+        if self.last_failure is not None:
+            await asyncio.get_running_loop().create_future()
         return self.metadata.snapshot
 
     async def coordinator(self, key: str, kind: CoordinatorType) -> int:

@@ -402,7 +402,7 @@ def test_a_change_of_many_roles_is_one_line(bench: Bench, caplog: pytest.LogCapt
         bench.runtime.resign(partition, 2)
     bench.runtime.resign(9, 2)
     bench.loop.settle()
-    loaded, resigned = [each.message for each in caplog.records]
+    loaded, resigned = [each.getMessage() for each in caplog.records]
     assert loaded.startswith("coordinating 3 partitions of __topic (1, 2, 3): 3 records of ")
     assert "no longer coordinating 2 partitions of __topic (1, 3)" == resigned
 

@@ -329,7 +329,7 @@ def test_an_empty_checkpoint_is_an_empty_list(caplog: pytest.LogCaptureFixture, 
     caplog.clear()
     entries = Broker(SMALL, after).log.leader_epochs.entries
     assert (() if is_clean else ((0, 0), (1, 4))) == entries
-    assert [] == [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert [] == [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def test_leader_epochs_come_back_from_the_log() -> None:

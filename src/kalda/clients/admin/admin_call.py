@@ -297,12 +297,15 @@ class AdminCall(Generic[K, V]):
             pending.is_unanswered |= was_sent
             self._take_error(pending, error, now, is_moved=True)
 
-    def expire(self, now: float) -> None:
-        """End all keys if the time is up."""
+    def expire(self, now: float, unreached: ClientError | None = None) -> None:
+        """End all keys if the time is up.
+
+        `unreached` says why no broker answers: the cause for keys that still waited for one.
+        """
         if now < self.deadline:
             return
         for pending in list(self._pending.values()):
-            last = pending.last_error
+            last = pending.last_error or unreached
             text = f"{self.operation.what(pending.key)}: gave up after {self._timeout_ms} ms"
             error = RequestTimedOutError(text if last is None else f"{text}; last: {last}")
             error.__cause__ = last

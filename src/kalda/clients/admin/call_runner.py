@@ -159,7 +159,7 @@ class _Run(Generic[K, V]):
                     async with asyncio.timeout(max(0.0, call.next_due() - self._clock.monotonic())):
                         await self._has_news.wait()
                 except TimeoutError:
-                    call.expire(self._clock.monotonic())
+                    call.expire(self._clock.monotonic(), self._client.last_failure)
                 self._has_news.clear()
             for task in serving:
                 task.cancel()

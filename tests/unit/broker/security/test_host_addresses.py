@@ -54,7 +54,7 @@ async def test_a_name_without_an_address_limits_nothing(caplog: pytest.LogCaptur
         await asyncio.sleep(0)
     assert {"10.0.0.1": 2} == waiting.hosts.by_address({"no.example": 1, "a.example": 2})
     assert [(logging.WARNING, True)] == [
-        (record.levelno, "from no.example is left out" in record.message) for record in caplog.records
+        (record.levelno, "from no.example is left out" in record.getMessage()) for record in caplog.records
     ]
 
 

@@ -233,6 +233,18 @@ def test_when_the_time_is_up_the_last_failure_is_the_cause() -> None:
     assert isinstance(error.__cause__, BrokerResponseError)
 
 
+def test_keys_that_waited_for_a_broker_say_why_none_answers() -> None:
+    call = call_on(AnyBroker(), "a")
+    call.due(0.0)
+    refused = BrokerConnectionError("Connection refused")
+
+    call.expire(TIMEOUT_MS / 1000, refused)
+
+    error = call.outcomes().errors["a"]
+    assert "delete a: gave up after 10000 ms; last: Connection refused" == str(error)
+    assert refused is error.__cause__
+
+
 def test_a_response_after_the_end_of_a_key_is_ignored() -> None:
     call = call_on(AnyBroker(), "a")
     (dispatch,) = call.due(0.0)

@@ -277,6 +277,19 @@ def test_a_broker_that_cannot_be_reached_ends_the_call_with_the_cause() -> None:
     calling(scenario)
 
 
+def test_a_call_that_waits_for_metadata_to_its_end_says_why_none_comes() -> None:
+    """The wait for metadata ends at the same moment as the call."""
+
+    async def scenario(it: Calling) -> None:
+        it.network.metadata.snapshot = replace(it.network.metadata.snapshot, version=0)
+        it.network.last_failure = BrokerConnectionError("Connection refused")
+        call = await it.start(AnyBroker(), "a")
+        await asyncio.wait([call])
+        assert "delete a: gave up after 10000 ms; last: Connection refused" == str(error_of(call, "a"))
+
+    calling(scenario)
+
+
 def test_a_request_that_cannot_be_built_raises_its_own_error() -> None:
     """Not the group of errors of the tasks behind it."""
 

@@ -42,7 +42,7 @@ def test_very_much_junk_is_told_of_in_few_lines(caplog: pytest.LogCaptureFixture
     simulation.log.add(0, *[CoordinatorRecord(b"\0", b"")] * 1000, GOOD)
     simulation.fail_over()
     assert SKIPPED_LOGGED_MAX + 1 == len(caplog.records)
-    assert "1000 records are skipped" in caplog.records[-1].message
+    assert "1000 records are skipped" in caplog.records[-1].getMessage()
     assert simulation.shard.offsets.get(GROUP, "t", 0) is not None
 
 
