@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Final, TypeVar
+from uuid import UUID
 
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.end_to_end import Figure, create_topic
@@ -18,6 +19,7 @@ from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -99,12 +101,20 @@ async def _ask(connection: PeerConnection, request: Message, response: type[M]) 
     return answer
 
 
-def _commit(group: str, offset: int) -> OffsetCommitRequest:
+async def _topic_id(connection: PeerConnection) -> UUID:
+    """Return the id that a commit names the topic by, from version 10 on."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=_TOPIC)])
+    (topic,) = (await _ask(connection, request, MetadataResponse)).topics
+    return topic.topic_id
+
+
+def _commit(topic_id: UUID, group: str, offset: int) -> OffsetCommitRequest:
     return OffsetCommitRequest(
         group_id=group,
         topics=[
             OffsetCommitRequestTopic(
                 name=_TOPIC,
+                topic_id=topic_id,
                 partitions=[
                     OffsetCommitRequestPartition(
                         partition_index=0, committed_offset=offset, committed_metadata=""
@@ -115,11 +125,11 @@ def _commit(group: str, offset: int) -> OffsetCommitRequest:
     )
 
 
-async def _committed(connection: PeerConnection, group: str, offset: int) -> None:
+async def _committed(connection: PeerConnection, topic_id: UUID, group: str, offset: int) -> None:
     """Commit until it is taken: the first one of all waits for the internal topic."""
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while True:
-        answer = await _ask(connection, _commit(group, offset), OffsetCommitResponse)
+        answer = await _ask(connection, _commit(topic_id, group, offset), OffsetCommitResponse)
         code = answer.topics[0].partitions[0].error_code
         if code == ErrorCode.NONE:
             return
@@ -130,12 +140,13 @@ async def _committed(connection: PeerConnection, group: str, offset: int) -> Non
 async def _commits(bootstrap: str) -> list[Figure]:
     connection = await _open(bootstrap)
     await _find(connection)
+    topic_id = await _topic_id(connection)
     for offset in range(200):
-        await _committed(connection, "warm", offset)
+        await _committed(connection, topic_id, "warm", offset)
     taken = []
     for offset in range(_COMMITS):
         started = time.perf_counter()
-        await _committed(connection, "bench", offset)
+        await _committed(connection, topic_id, "bench", offset)
         taken.append((time.perf_counter() - started) * 1000)
     connection.close()
     taken.sort()
@@ -224,10 +235,11 @@ async def _sync(connection: PeerConnection, joined: JoinGroupResponse) -> SyncGr
 
 async def _many_groups(bootstrap: str) -> None:
     connections = [await _open(bootstrap) for _ in range(_CONNECTIONS)]
+    topic_id = await _topic_id(connections[0])
 
     async def commit(at: int) -> None:
         for number in range(at, _GROUPS, _CONNECTIONS):
-            await _committed(connections[at], f"group-{number}", number)
+            await _committed(connections[at], topic_id, f"group-{number}", number)
 
     await asyncio.gather(*(commit(at) for at in range(_CONNECTIONS)))
     for connection in connections:
