@@ -113,7 +113,8 @@ async def test_nothing_is_changed_where_access_lists_are_off(caplog: pytest.LogC
     found.log()
     (record,) = caplog.records
     assert logging.WARNING == record.levelno
-    assert "4 znodes: /, /brokers, /zookeeper, /zookeeper/quota; start every broker with" in record.getMessage()
+    text = record.getMessage()
+    assert "4 znodes: /, /brokers, /zookeeper, /zookeeper/quota; start every broker with" in text
 
 
 @pytest.mark.parametrize(("made", "level"), [((), logging.INFO), (("/brokers",), logging.WARNING)])

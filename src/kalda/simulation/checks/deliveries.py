@@ -149,6 +149,7 @@ class DeliveryCheck:
         if member == record.rejected_by:
             record.rejected_count = 0
         # An acknowledgement of the delivery before may be under way, and would be taken for one of this.
+        hold.is_decided = before is not None and before.is_decided and bool(record.sent.get(member))
         if grant is not None and (before is None or not before.is_decided):
             self._undecided[member, place] = hold
         record.wait = None

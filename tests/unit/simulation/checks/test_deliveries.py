@@ -115,6 +115,25 @@ def test_no_delivery_is_above_the_limit() -> None:
     assert ["no delivery above the limit"] == group.deliver("a", 3, 0)
 
 
+def test_a_release_under_way_may_be_taken_for_one_of_the_next_delivery() -> None:
+    """The member was given the record again, by the next leader, before its release arrived there."""
+    group = Group()
+    group.deliver("a", 1, 0)
+    group.check.sent("a", AT, AcknowledgeType.RELEASE, 10)
+    later = Leader(5)
+    group.deliver("a", 1, 11, later)
+    group.check.answered("a", AT, is_stored=True, epoch=5)
+    assert [] == group.deliver("b", 2, 500, later)
+
+
+def test_an_answered_release_is_not_taken_for_one_of_the_next_delivery() -> None:
+    group = Group()
+    group.deliver("a", 1, 0)
+    group.acknowledge("a", AcknowledgeType.RELEASE, 10)
+    group.deliver("a", 2, 600)
+    assert ["one member at a time"] == group.deliver("b", 3, 700)
+
+
 def test_a_record_belongs_to_one_member_until_its_lock_or_its_session_ends() -> None:
     group = Group()
     group.deliver("a", 1, 0)
