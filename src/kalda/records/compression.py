@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from io import BytesIO
 from typing import Final
 
 import cramjam
@@ -41,6 +42,9 @@ _LZ4_DEFAULT_LEVEL: Final = 9
 _ZSTD_DEFAULT_LEVEL: Final = 3
 _GZIP_WBITS: Final = 31
 _FIRST_GUESS_MIN: Final = 64 * 1024
+AT_ONCE_BYTES: Final = 8 * 1024 * 1024
+"""Content up to so many bytes is decompressed into memory of a guessed size. More is decompressed in pieces:
+a guess that is too large takes memory twice, and one that is too small is work to do again."""
 
 PIECE_BYTES: Final = 256 * 1024
 """The size of most pieces of `iter_decompressed`: codecs take some 0.1 ms to 1 ms for one."""
@@ -186,6 +190,12 @@ def decompress(codec: Compression, data: Buffer, size_max: int = DECOMPRESSED_SI
     Raises `CorruptRecordError` for bytes the codec does not accept and `DecompressedSizeError` when the
     output would be larger than the bound.
     """
+    content = decompress_at_once(codec, data, size_max)
+    return _gathered(iter_readable(codec, data, size_max)) if content is None else content
+
+
+def decompress_at_once(codec: Compression, data: Buffer, size_max: int) -> bytes | None:
+    """Do what `decompress` does; return None for what only `iter_readable` reads, or reads in less memory."""
     match codec:
         case Compression.NONE:
             if len(data) > size_max:
@@ -194,7 +204,7 @@ def decompress(codec: Compression, data: Buffer, size_max: int = DECOMPRESSED_SI
         case Compression.GZIP:
             return _decompress_gzip(data, size_max)
         case Compression.SNAPPY:
-            return _decompress_snappy(data, size_max)
+            return None
         case Compression.LZ4 | Compression.ZSTD:
             return _decompress_stream(codec, data, size_max)
 
@@ -248,6 +258,18 @@ def iter_decompressed(
             return _iter_zstd(data, size_max, ZSTD_WINDOW_MAX)
 
 
+def iter_readable(codec: Compression, data: Buffer, size_max: int) -> Iterator[bytes]:
+    """Decompress what `decompress` does, in pieces.
+
+    Other than `iter_decompressed` it takes windows of zstd and linked blocks of lz4 of any size.
+    """
+    if codec is Compression.ZSTD:
+        return _iter_zstd(data, size_max, _ZSTD_WINDOW_LIMIT)
+    if codec is Compression.LZ4 and not _has_independent_blocks(data):
+        return iter((_decompress_by_library(codec, data, size_max),))
+    return iter_decompressed(codec, data, size_max)
+
+
 def memory_bytes(codec: Compression, data: Buffer) -> int:
     """Return how much memory `iter_decompressed` may take for one piece and the decoder."""
     match codec:
@@ -275,19 +297,26 @@ def _corrupt(codec: Compression, reason: object) -> CorruptRecordError:
     return CorruptRecordError(f"{codec.name.lower()} data is corrupt: {reason}")
 
 
-def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
+def _gathered(pieces: Iterator[bytes]) -> bytes:
+    """Return the pieces as one; it takes no memory beside that of the result."""
+    content = BytesIO()
+    for piece in pieces:
+        content.write(piece)
+    return content.getvalue()
+
+
+def _decompress_gzip(data: Buffer, size_max: int) -> bytes | None:
+    """Return the content of one member; None for several, or for more than `AT_ONCE_BYTES`."""
     try:
         # Nearly every batch is one member. One byte above the bound distinguishes "too large" from "exactly
         # as large"; 0 would mean no bound.
         inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
-        content = inflater.decompress(data, size_max + 1)
+        content = inflater.decompress(data, min(size_max, AT_ONCE_BYTES) + 1)
     except zlib.error as error:
         raise _corrupt(Compression.GZIP, error) from error
     if len(content) > size_max:
         raise too_large(Compression.GZIP, size_max)
-    if inflater.eof and not inflater.unused_data:
-        return content
-    return b"".join(_iter_gzip(data, size_max))
+    return content if inflater.eof and not inflater.unused_data else None
 
 
 def _iter_gzip(data: Buffer, size_max: int) -> Iterator[bytes]:
@@ -333,11 +362,6 @@ def _compress_snappy(data: Buffer) -> bytes:
 def _snappy_block(data: Buffer) -> bytes:
     block = bytes(cramjam.snappy.compress_raw(data))
     return _INT32.pack(len(block)) + block
-
-
-def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
-    parts = [part for part in _iter_snappy(data, size_max) if part]
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _iter_snappy(data: Buffer, size_max: int) -> Iterator[bytes]:
@@ -411,19 +435,26 @@ def _lz4_block(block: Buffer, level: int | None) -> bytes:
     return _UINT32_LE.pack(len(block) | _LZ4_STORED) + bytes(block)
 
 
-def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes:
-    """Decompress lz4 or zstd, also what the library refuses and other clients read.
+def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes | None:
+    """Decompress lz4 or zstd; return None for more than `AT_ONCE_BYTES`, or what the library does not read.
 
-    They take a window above the library's limit, and ignore bytes behind an lz4 frame.
+    Other clients take a window above the library's limit, and ignore bytes behind an lz4 frame.
     """
     try:
-        return _decompress_by_library(codec, data, size_max)
+        content = _decompress_by_library(codec, data, min(size_max, AT_ONCE_BYTES))
+    except DecompressedSizeError:
+        if size_max <= AT_ONCE_BYTES:
+            raise
+        return None
     except CorruptRecordError:
-        if codec is Compression.ZSTD and _has_large_window(data):
-            return b"".join(_iter_zstd(data, size_max, _ZSTD_WINDOW_LIMIT))
-        if codec is Compression.LZ4 and len(data) > 4 and data[4] & _LZ4_INDEPENDENT:
-            return b"".join(_iter_lz4(data, size_max))
+        if _has_large_window(data) if codec is Compression.ZSTD else _has_independent_blocks(data):
+            return None
         raise
+    return content
+
+
+def _has_independent_blocks(data: Buffer) -> bool:
+    return len(data) > 4 and bool(data[4] & _LZ4_INDEPENDENT)
 
 
 def _decompress_by_library(codec: Compression, data: Buffer, size_max: int) -> bytes:

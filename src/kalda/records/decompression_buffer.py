@@ -10,8 +10,15 @@ again.
 
 from typing import Final
 
-from kalda.records.compression import Buffer, Compression, decompress, decompress_into, too_large
-from kalda.records.errors import CorruptRecordError
+from kalda.records.compression import (
+    AT_ONCE_BYTES,
+    Buffer,
+    Compression,
+    decompress_at_once,
+    decompress_into,
+    iter_readable,
+)
+from kalda.records.errors import CorruptRecordError, RecordsError
 
 _SIZE_FIRST: Final = 2 * 1024 * 1024
 """Room for the decompressed records of one part of a read, and for the batch that passes its bound."""
@@ -42,16 +49,21 @@ class DecompressionBuffer:
 
     def append(self, codec: Compression, data: Buffer, size_max: int) -> tuple[int, int]:
         """Add a section and return where it starts and ends; raises as `compression.decompress`."""
-        size = None
+        start = self.size
         if codec is Compression.ZSTD or codec is Compression.LZ4:
             size = self._decompress(codec, data, size_max)
-        if size is None:
-            part = data if codec is Compression.NONE else decompress(codec, data, size_max)
-            size = len(part)
-            self._reserve(size)
-            self._memory[self.size : self.size + size] = part
-        start = self.size
-        self.size = start + size
+            if size is not None:
+                self.size = start + size
+                return start, self.size
+            part = None
+        else:
+            part = data if codec is Compression.NONE else decompress_at_once(codec, data, size_max)
+        try:
+            for piece in iter_readable(codec, data, size_max) if part is None else (part,):
+                self._add(piece)
+        except RecordsError:
+            self.size = start
+            raise
         assert self.size <= len(self._memory), f"{self.size} bytes in a buffer of {len(self._memory)}"
         return start, self.size
 
@@ -59,26 +71,33 @@ class DecompressionBuffer:
         """Return the bytes of all sections."""
         return memoryview(self._memory)[: self.size].toreadonly()
 
+    def _add(self, part: Buffer) -> None:
+        self._reserve(len(part))
+        self._memory[self.size : self.size + len(part)] = part
+        self.size += len(part)
+
     def _decompress(self, codec: Compression, data: Buffer, size_max: int) -> int | None:
-        """Decompress in place and return the size; None for what only `decompress` reads, or refuses."""
-        self._reserve(len(data))
+        """Decompress in place and return the size; None for what is read in pieces, or refused."""
+        at_once = min(size_max, AT_ONCE_BYTES)
+        self._reserve(min(len(data), at_once))
         while True:
-            end = min(len(self._memory), self.size + size_max)
+            end = min(len(self._memory), self.size + at_once)
             try:
                 size = decompress_into(codec, data, memoryview(self._memory)[self.size : end])
             except CorruptRecordError:
                 return None
-            if size is not None:
+            if size is not None or end - self.size >= at_once:
                 return size
-            if end - self.size >= size_max:
-                raise too_large(codec, size_max)
             self._reserve(2 * (len(self._memory) - self.size))
 
     def _reserve(self, size: int) -> None:
         """Make room for `size` more bytes; the memory at least doubles, so that it is copied rarely."""
         wanted = self.size + size
         if wanted > len(self._memory):
-            # A new object: views of the old one, which Arrow or numpy may hold, forbid that it grows.
-            larger = bytearray(max(wanted, 2 * len(self._memory), _SIZE_FIRST))
-            larger[: self.size] = memoryview(self._memory)[: self.size]
-            self._memory = larger
+            larger = max(wanted, 2 * len(self._memory), _SIZE_FIRST)
+            try:
+                self._memory += bytes(larger - len(self._memory))
+            except BufferError:
+                # Views, which Arrow or numpy may hold, forbid that it grows.
+                old, self._memory = self._memory, bytearray(larger)
+                self._memory[: self.size] = memoryview(old)[: self.size]

@@ -1,5 +1,7 @@
 """The memory that records are decompressed into."""
 
+import tracemalloc
+
 import pytest
 import zstandard
 
@@ -63,3 +65,24 @@ def test_a_cleared_buffer_is_empty_and_little() -> None:
         buffer.clear()
         assert (0, b"") == (buffer.size, bytes(buffer.view()))
     assert 0 == len(buffer._memory)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_a_large_section_takes_little_more_than_its_memory(codec: Compression) -> None:
+    size = 60_000_000
+    packed = compress(codec, bytes(size))
+    buffer = DecompressionBuffer()
+    tracemalloc.start()
+    assert (0, size) == buffer.append(codec, packed, SIZE_MAX)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * size
+
+
+def test_a_corrupt_section_leaves_nothing_behind() -> None:
+    """Its first pieces are in the memory when the fault is found."""
+    buffer = DecompressionBuffer()
+    buffer.append(Compression.GZIP, compress(Compression.GZIP, b"first"), SIZE_MAX)
+    with pytest.raises(CorruptRecordError, match="gzip"):
+        buffer.append(Compression.GZIP, compress(Compression.GZIP, bytes(20_000_000))[:-100], SIZE_MAX)
+    assert b"first" == bytes(buffer.view())

@@ -345,3 +345,22 @@ def test_snappy_block_with_a_false_size_is_corrupt() -> None:
     """The library would clear memory of the size that four bytes claim."""
     with pytest.raises(CorruptRecordError, match="claims 268435456 bytes"):
         decompress(Compression.SNAPPY, b"\x80\x80\x80\x80\x01" + b"x" * 10)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_content_takes_its_memory_once(codec: Compression) -> None:
+    """A consumer reads what a few kilobytes hold, up to 256 MiB, and needs no second time of it."""
+    size = 50_000_000
+    packed = compress(codec, bytes(size))
+    tracemalloc.start()
+    content = decompress(codec, packed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size == len(content)
+    assert peak < 1.2 * size
+
+
+def test_large_content_with_linked_blocks_is_read() -> None:
+    """More than is decompressed at once, and than a piece may have."""
+    packed = lz4.frame.compress(bytes(LINKED_SIZE_MAX + 1), block_linked=True)
+    assert LINKED_SIZE_MAX + 1 == len(decompress(Compression.LZ4, packed))
