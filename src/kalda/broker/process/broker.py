@@ -150,7 +150,7 @@ async def connect(
         # Imported here: its library is an extra, and the other engines need none of it.
         from kalda.broker.process.etcd import connect_etcd
 
-        return await connect_etcd(config)
+        return await connect_etcd(config, machine)
     return await _connect_zookeeper(config, machine)
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.broker.process.errors import ProcessError
 from kalda.etcd.address import EtcdAddress, parse_etcd_address, split_scheme
+from kalda.etcd.link import OpenLink
 from kalda.etcd.security import EtcdSecurity, EtcdSettingsError, read_etcd_security
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import ZooKeeperError
 
 if TYPE_CHECKING:
+    from kalda.broker.process.faulty_machine import FaultyMachine
     from kalda.etcd.client import EtcdClient
 
 logger: Final = logging.getLogger(__name__)
@@ -22,8 +24,8 @@ logger: Final = logging.getLogger(__name__)
 _MISSING: Final = "etcd needs the library grpcio, which is not installed: run pip install 'kalda[etcd]'"
 
 
-async def connect_etcd(config: BrokerConfig) -> "EtcdClient":
-    """Open a session with the etcd servers of ``coordination.connect``.
+async def connect_etcd(config: BrokerConfig, machine: "FaultyMachine | None" = None) -> "EtcdClient":
+    """Open a session with the etcd servers of ``coordination.connect``, over the links of `machine`.
 
     Raises:
         ProcessError: they do not answer in time, a setting is not valid, or grpcio is not installed.
@@ -44,12 +46,21 @@ async def connect_etcd(config: BrokerConfig) -> "EtcdClient":
             address,
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
-            open_link=grpc_links(security),
+            open_link=_links(grpc_links(security), machine),
         )
     except EtcdSettingsError as error:
         raise ProcessError(str(error)) from None
     except ZooKeeperError as error:
         raise ProcessError(f"cannot connect to etcd: {error}") from None
+
+
+def _links(open_link: OpenLink, machine: "FaultyMachine | None") -> OpenLink:
+    if machine is None:
+        return open_link
+    # Imported only when needed: few brokers have faults.
+    from kalda.broker.process.faulty_etcd import cuttable_links
+
+    return cuttable_links(open_link, machine.endpoint)
 
 
 async def _require_closed(address: EtcdAddress, security: EtcdSecurity, timeout_seconds: float) -> None:

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.overriding import override
@@ -148,6 +148,14 @@ class LinkedConnection(PeerConnection):
                 raise ConnectionResetError(f"a fault lost a request: {FaultPlan((fault,))}")
 
 
+class CuttableConnection(Protocol):
+    """A connection that this module does not open."""
+
+    def cut(self) -> None:
+        """Let all calls fail, from any thread."""
+        ...
+
+
 class Endpoint:
     """Opens the connections of one broker: to brokers as its `Dialer`, and to the coordination server."""
 
@@ -161,6 +169,7 @@ class Endpoint:
         self._peers: dict[PeerConnection, tuple[str, int, asyncio.AbstractEventLoop]] = {}
         """By connection, the address, whose member may become known later, and the loop."""
         self._zookeeper: list[StreamSocket] = []
+        self._etcd: Final[set[CuttableConnection]] = set()
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection to another broker.
@@ -203,18 +212,37 @@ class Endpoint:
             raise
         return connection
 
+    @property
+    def is_coordinator_cut(self) -> bool:
+        """Whether a fault keeps the broker from the coordination server."""
+        return self._is_cut(COORDINATOR)
+
+    def add_etcd(self, connection: CuttableConnection) -> None:
+        """Cut a connection to etcd as well from now on."""
+        with self._lock:
+            self._etcd.add(connection)
+
+    def remove_etcd(self, connection: CuttableConnection) -> None:
+        """Forget a connection to etcd that is closed."""
+        with self._lock:
+            self._etcd.discard(connection)
+
     def close_cut(self) -> None:
         """Close the connections that are cut, from any thread; a paused broker closes them later."""
         with self._lock:
             known = list(self._peers.items())
             zookeeper = list(self._zookeeper)
+            etcd = list(self._etcd)
         peers = [
             (peer, loop)
             for peer, (host, port, loop) in known
             if self._is_cut(self._links.member_at(host, port))
         ]
-        for connection in zookeeper if self._is_cut(COORDINATOR) else ():
-            _cut(connection)
+        if self.is_coordinator_cut:
+            for connection in zookeeper:
+                _cut(connection)
+            for each in etcd:
+                each.cut()
         for peer, loop in peers:
             _close_on(loop, peer, wait=not self._is_held)
 
