@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.cluster import paths, schema
-from kalda.cluster.schema import PartitionState
+from kalda.cluster.schema import LogDirEvent, PartitionState
 from kalda.common.types import TopicPartition
 from kalda.zookeeper.errors import BadVersionError, NoNodeError, ZooKeeperError
 from kalda.zookeeper.port import SetData, Stat, ZooKeeperClient
@@ -91,11 +91,11 @@ class IsrStore:
                 sequential=True,
             )
 
-    async def announce_log_dir_failure(self, broker_id: int) -> None:
+    async def announce_log_dir_failure(self, event: LogDirEvent) -> None:
         """Notify the controller that replicas of a broker went offline with a log directory."""
         await self._zookeeper.create(
             f"{paths.LOG_DIR_EVENTS}/{paths.LOG_DIR_EVENT_PREFIX}",
-            schema.encode_log_dir_event(broker_id),
+            schema.encode_log_dir_event(event),
             sequential=True,
         )
 

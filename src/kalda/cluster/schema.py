@@ -214,6 +214,18 @@ class ProducerIdBlock:
     last: int
 
 
+@dataclass(frozen=True, slots=True)
+class LogDirEvent:
+    """A broker's notification that replicas went offline with a log directory."""
+
+    broker_id: int
+    ended_by: Mapping[str, str] = field(default_factory=dict)
+    """The reasons by directory, from a broker that ends because every log directory has failed: nobody can
+    read its own events then. Empty from a broker that goes on."""
+    broker_epoch: int = -1
+    """The registration that ends; -1 if the broker goes on."""
+
+
 Name = TypeVar("Name")
 Decoded = TypeVar("Decoded")
 Entry: TypeAlias = tuple[bytes, Stat]
@@ -640,20 +652,41 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
     }
 
 
-def encode_log_dir_event(broker_id: int) -> bytes:
-    """Encode `/log_dir_event_notification/log_dir_event_N`, version 1: a broker's log directory failed."""
-    return _dump({"version": VERSIONS[Kind.LOG_DIR_EVENT], "broker": broker_id, "event": 1})
+def encode_log_dir_event(event: LogDirEvent) -> bytes:
+    """Encode `/log_dir_event_notification/log_dir_event_N`, version 1: a broker's log directory failed.
+
+    Apache Kafka's controller passes over the field ``kalda``.
+    """
+    fields: dict[str, object] = {
+        "version": VERSIONS[Kind.LOG_DIR_EVENT],
+        "broker": event.broker_id,
+        "event": 1,
+    }
+    if event.ended_by:
+        fields["kalda"] = {"broker_epoch": event.broker_epoch, "ended_by": dict(event.ended_by)}
+    return _dump(fields)
 
 
-def decode_log_dir_event(data: bytes) -> int:
-    """Decode the id of the broker whose log directory failed.
+def decode_log_dir_event(data: bytes) -> LogDirEvent:
+    """Decode the notification of a broker whose log directory failed.
 
     Raises:
         SchemaError: the data is not such an event.
     """
-    return _int(
-        _load(data, "a log directory event", Kind.LOG_DIR_EVENT).get("broker"),
-        "broker of a log directory event",
+    what = "a log directory event"
+    found = _load(data, what, Kind.LOG_DIR_EVENT)
+    broker_id = _int(found.get("broker"), f"broker of {what}")
+    if "kalda" not in found:
+        return LogDirEvent(broker_id)
+    more = _object(found["kalda"], what)
+    ended_by = _object(more.get("ended_by"), what)
+    epoch = more.get("broker_epoch")
+    if type(epoch) is not int:
+        raise SchemaError(f"broker_epoch of {what} should be an integer, found {_shown(epoch)}")
+    return LogDirEvent(
+        broker_id,
+        {directory: _text(reason, what) for directory, reason in ended_by.items()},
+        epoch,
     )
 
 

@@ -20,6 +20,7 @@ from kalda.controller.events import (
     LeaderAndIsrResponseReceived,
     LeaderElectionRequested,
     LeaderImbalanceCheckDue,
+    LogDirFailuresNotified,
     ReassignmentsRequested,
     TopicsChanged,
     TopicsDeleted,
@@ -101,6 +102,8 @@ class ControllerEvents:
                 self._note_moves(event)
             case LeaderAndIsrResponseReceived():
                 self._begin_failure(event)
+            case LogDirFailuresNotified():
+                self._note_ends(event)
             case _:
                 pass
 
@@ -190,6 +193,18 @@ class ControllerEvents:
     def _begin_failure(self, event: LeaderAndIsrResponseReceived) -> None:
         reason = ", ".join(sorted({code.name for code in event.errors.values() if code}))
         self._begun = lambda: self._emit(EventKind.REPLICAS_REFUSED, event.broker_id, {"reason": reason})
+
+    def _note_ends(self, event: LogDirFailuresNotified) -> None:
+        """Emit the failures that brokers ended by: their own events are in the directories that failed."""
+        for each in event.ended:
+            for directory, reason in each.ended_by.items():
+                details: dict[str, Plain] = {
+                    "directory": directory,
+                    "reason": reason,
+                    "has_ended_broker": True,
+                    "broker_epoch": each.broker_epoch,
+                }
+                self._emit(EventKind.DIRECTORY_FAILED, each.broker_id, details)
 
     def _note_moves(self, event: ReassignmentsRequested) -> None:
         """Emit at once which partitions move: leaders and replicas change later, in steps of their own."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+from kalda.cluster.schema import BrokerInfo, LogDirEvent, PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
@@ -138,6 +138,8 @@ class LogDirFailuresNotified:
     """Log directories of these brokers failed; LeaderAndIsr responses will name the affected replicas."""
 
     broker_ids: frozenset[int]
+    ended: tuple[LogDirEvent, ...] = ()
+    """From brokers that end because no log directory is left: there is nothing to ask them."""
 
 
 @dataclass(frozen=True, slots=True)

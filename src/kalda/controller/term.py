@@ -216,9 +216,11 @@ class Term:
                 await self._refresh(partitions)
                 await self._delete_messages(names)
             case Signal.LOG_DIRS:
-                names, broker_ids = await self._reliably(watches.log_dir_events)
-                if broker_ids:
-                    await self.step(LogDirFailuresNotified(broker_ids))
+                names, notified = await self._reliably(watches.log_dir_events)
+                if notified:
+                    ended = tuple(each for each in notified if each.ended_by)
+                    broker_ids = frozenset(each.broker_id for each in notified if not each.ended_by)
+                    await self.step(LogDirFailuresNotified(broker_ids, ended))
                 await self._delete_messages(names)
             case Signal.UNCLEAN_ELECTION:
                 topics, watches.changed_configs = sorted(watches.changed_configs), set()

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from kalda.cluster import paths, schema
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.cluster.schema import BrokerInfo, PartitionState, SchemaError, TopicAssignment
+from kalda.cluster.schema import BrokerInfo, LogDirEvent, PartitionState, SchemaError, TopicAssignment
 from kalda.common.types import TopicPartition
 from kalda.zookeeper.errors import NoNodeError
 from kalda.zookeeper.port import WatchEvent
@@ -137,12 +137,12 @@ class ZnodeWatches:
         )
         return list(messages), sorted({p for named in messages.values() if named for p in named})
 
-    async def log_dir_events(self) -> tuple[list[str], frozenset[int]]:
-        """Return the paths of the log directory notifications, and the brokers that sent them."""
+    async def log_dir_events(self) -> tuple[list[str], list[LogDirEvent]]:
+        """Return the paths of the log directory notifications, and what is in them."""
         messages = await self._messages(
             paths.LOG_DIR_EVENTS, paths.LOG_DIR_EVENT_PREFIX, schema.decode_log_dir_event, Signal.LOG_DIRS
         )
-        return list(messages), frozenset(b for b in messages.values() if b is not None)
+        return list(messages), [event for event in messages.values() if event is not None]
 
     async def legacy_reassignment(self) -> dict[TopicPartition, tuple[int, ...]] | None:
         """Return the targets in the znode of a legacy tool; None if there is no such znode."""

@@ -245,6 +245,10 @@ _ALERTS: Final = {
 }
 
 
+def _broker_end(event: CausalEvent) -> str:
+    return " No log directory was left, so the broker ended." if event.details.get("has_ended_broker") else ""
+
+
 def _times(event: CausalEvent) -> str:
     times = event.number("times")
     return f" {times} more of these followed within a minute." if times > 0 else ""
@@ -314,6 +318,7 @@ _SENTENCES: Final[Mapping[str, Words]] = {
     ),
     EventKind.DIRECTORY_FAILED: lambda event: (
         f"Log directory {event.text('directory')} of {_broker(event)} failed: {_reason(event)}."
+        f"{_broker_end(event)}"
     ),
     EventKind.DIRECTORY_FULL: lambda event: (
         f"Log directory {event.text('directory')} of {_broker(event)} is full: {_reason(event)}."

@@ -19,6 +19,8 @@ from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
 from tests.unit.storage.faulty_file_system import FaultyFileSystem
 
+BROKER_EPOCH = 2**40
+
 
 class Fetching:
     """Takes note of what is followed."""
@@ -41,7 +43,9 @@ class Disks(Leading):
     failures: LogDirFailures
 
     async def set_up(self) -> None:
-        self.failures = LogDirFailures(BROKER_ID, self.logs, self.replicas.roles, self.store)
+        self.failures = LogDirFailures(
+            BROKER_ID, self.logs, self.replicas.roles, self.store, broker_epoch=lambda: BROKER_EPOCH
+        )
         await self.lead(0, 1)
         self.host(*(leadership(index, leader=2, replicas=(1, 2, 3)) for index in (2, 3)))
 
@@ -110,7 +114,7 @@ async def test_the_controller_is_told_and_hears_which(broker: Disks) -> None:
     assert await broker.failures.notify_controller()
     (note,) = await broker.zookeeper.children(paths.LOG_DIR_EVENTS)
     data, _ = await broker.zookeeper.get(f"{paths.LOG_DIR_EVENTS}/{note}")
-    assert BROKER_ID == schema.decode_log_dir_event(data)
+    assert schema.LogDirEvent(BROKER_ID) == schema.decode_log_dir_event(data)
     errors = broker.host(*(leadership(index, replicas=(1, 2, 3)) for index in range(4)))
     assert dict.fromkeys(names(0, 2), ErrorCode.KAFKA_STORAGE_ERROR) == errors
     stop = StopReplica(1, 1, list(names(0)), True, {})
@@ -146,6 +150,33 @@ async def test_the_broker_ends_only_with_the_last_disk(broker: Disks) -> None:
         broker.produce({at: batch(b"a")})
         if not at:
             broker.failures.take_failed_offline()
+    with pytest.raises(LogDirectoryError, match="every log directory has failed"):
+        await broker.failures.run()
+
+
+async def test_the_controller_gets_the_reasons_of_a_broker_that_ends(broker: Disks) -> None:
+    """Its own events are on the disks that failed, so nobody else could explain the end."""
+    directories = broker.logs.directories
+    for at in (0, 1):
+        broker.break_disk(at)
+        broker.produce({at: batch(b"a")})
+    with pytest.raises(LogDirectoryError):
+        await broker.failures.run()
+    (note,) = await broker.zookeeper.children(paths.LOG_DIR_EVENTS)
+    data, _ = await broker.zookeeper.get(f"{paths.LOG_DIR_EVENTS}/{note}")
+    event = schema.decode_log_dir_event(data)
+    assert (BROKER_ID, BROKER_EPOCH) == (event.broker_id, event.broker_epoch)
+    assert dict.fromkeys(directories, "broken") == event.ended_by
+
+
+async def test_the_broker_ends_without_coordination_too(broker: Disks) -> None:
+    async def fail(*_: object, **__: object) -> str:
+        raise ConnectionLossError("gone")
+
+    for at in (0, 1):
+        broker.break_disk(at)
+        broker.produce({at: batch(b"a")})
+    broker.zookeeper.create = fail  # type: ignore[method-assign]  # a fault
     with pytest.raises(LogDirectoryError, match="every log directory has failed"):
         await broker.failures.run()
 

@@ -148,7 +148,11 @@ def test_partition_state_of_version_1() -> None:
             schema.encode_reassignment({TopicPartition("t", 1): (2, 3)}),
             b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[2,3]}]}',
         ),
-        (schema.encode_log_dir_event(4), b'{"version":1,"broker":4,"event":1}'),
+        (schema.encode_log_dir_event(schema.LogDirEvent(4)), b'{"version":1,"broker":4,"event":1}'),
+        (
+            schema.encode_log_dir_event(schema.LogDirEvent(4, {"/a": "broken"}, 40)),
+            b'{"version":1,"broker":4,"event":1,"kalda":{"broker_epoch":40,"ended_by":{"/a":"broken"}}}',
+        ),
         (
             schema.encode_producer_id_block(ProducerIdBlock(1, 1000, 1999)),
             b'{"version":1,"broker":1,"block_start":"1000","block_end":"1999"}',
@@ -177,7 +181,8 @@ def test_small_znodes_are_read_back() -> None:
     assert {partition} == schema.decode_isr_change(schema.encode_isr_change([partition]))
     assert {partition} == schema.decode_preferred_election(schema.encode_preferred_election([partition]))
     assert {partition: (2, 3)} == schema.decode_reassignment(schema.encode_reassignment({partition: (2, 3)}))
-    assert 4 == schema.decode_log_dir_event(schema.encode_log_dir_event(4))
+    for event in (schema.LogDirEvent(4), schema.LogDirEvent(4, {"/a": "broken"}, 2**40)):
+        assert event == schema.decode_log_dir_event(schema.encode_log_dir_event(event))
     block = ProducerIdBlock(1, 1000, 1999)
     assert block == schema.decode_producer_id_block(schema.encode_producer_id_block(block))
     assert "abc" == schema.decode_cluster_id(schema.encode_cluster_id("abc"))
@@ -326,7 +331,10 @@ WRITTEN: dict[schema.Kind, tuple[bytes, Callable[[bytes], object]]] = {
         schema.decode_preferred_election,
     ),
     schema.Kind.REASSIGNMENT: (schema.encode_reassignment({PARTITION: (1,)}), schema.decode_reassignment),
-    schema.Kind.LOG_DIR_EVENT: (schema.encode_log_dir_event(1), schema.decode_log_dir_event),
+    schema.Kind.LOG_DIR_EVENT: (
+        schema.encode_log_dir_event(schema.LogDirEvent(1)),
+        schema.decode_log_dir_event,
+    ),
     schema.Kind.PRODUCER_ID_BLOCK: (
         schema.encode_producer_id_block(ProducerIdBlock(1, 0, 999)),
         schema.decode_producer_id_block,

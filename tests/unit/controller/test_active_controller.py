@@ -291,7 +291,7 @@ async def test_failed_log_directory_moves_leaders(stage: Stage) -> None:
     node = await start(stage, 2, (2, 1), (2, 1))
     stage.brokers.failed_replicas[2] = {P0}
     path = f"{paths.LOG_DIR_EVENTS}/{paths.LOG_DIR_EVENT_PREFIX}"
-    await node.session.create(path, schema.encode_log_dir_event(2), sequential=True)
+    await node.session.create(path, schema.encode_log_dir_event(schema.LogDirEvent(2)), sequential=True)
     await until_empty(lambda: node.session.children(paths.LOG_DIR_EVENTS))
     await until(lambda: stage.brokers.leader(1, P0) == 1)
     assert 2 == stage.brokers.leader(1, P1)

@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping
 
-from kalda.cluster.schema import PartitionState, ReplicaAssignment
+from kalda.cluster.schema import LogDirEvent, PartitionState, ReplicaAssignment
 from kalda.common.types import TopicPartition
 from kalda.controller.controller_events import ControllerEvents
-from kalda.controller.events import ReassignmentsRequested
+from kalda.controller.events import LogDirFailuresNotified, ReassignmentsRequested
 from kalda.events.event import EventId, EventKind, Plain, Subject
 
 
 class Sink:
-    """Keeps the kind, the topic and the cause of each event."""
+    """Keeps the kind, the topic or the broker and the cause of each event, and its details."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, Plain, EventId | None]] = []
+        self.details: list[Mapping[str, Plain]] = []
 
     def emit(
         self,
@@ -23,7 +24,8 @@ class Sink:
         *,
         cause: EventId | None = None,
     ) -> EventId | None:
-        self.found.append((kind, subject["topic"], cause))
+        self.found.append((kind, subject.get("topic", subject.get("broker")), cause))
+        self.details.append(details or {})
         return EventId(0, len(self.found))
 
     emit_seldom = emit
@@ -50,3 +52,14 @@ def test_a_request_to_move_partitions_of_one_topic_is_the_cause() -> None:
 def test_of_several_topics_none_is_named_as_the_cause_of_anothers_changes() -> None:
     """The last topic's event was; the rules of causes find the right one by topic and partition."""
     assert [None, None] == moved("a", "b")
+
+
+def test_failed_directories_of_a_broker_that_ended_are_kept_by_the_controller() -> None:
+    sink = Sink()
+    ended = LogDirEvent(2, {"/a": "broken", "/b": "gone"}, 40)
+    ControllerEvents(0, sink).begin(LogDirFailuresNotified(frozenset({1}), (ended,)), {})
+    assert [(EventKind.DIRECTORY_FAILED, 2, None)] * 2 == sink.found
+    assert [("/a", "broken", 40, True), ("/b", "gone", 40, True)] == [
+        (each["directory"], each["reason"], each["broker_epoch"], each["has_ended_broker"])
+        for each in sink.details
+    ]

@@ -40,7 +40,13 @@ class Replication:
     def run(self, tasks: ServiceTasks, context: BrokerContext) -> None:
         """Start the work that keeps ISRs current, handles failed directories and restores missing records."""
         replicas, zookeeper = self.replica_manager, context.cluster_store.zookeeper
-        failures = LogDirFailures(context.broker_id, context.log_manager, replicas.roles, IsrStore(zookeeper))
+        failures = LogDirFailures(
+            context.broker_id,
+            context.log_manager,
+            replicas.roles,
+            IsrStore(zookeeper),
+            broker_epoch=lambda: context.registration.broker_epoch,
+        )
         replicas.watch_recovery(failures.announce_recovery)
         check = LeadershipCheck(replicas, self.isr_changes, context.runtime.random)
         zookeeper.add_state_listener(check.on_session)

@@ -2,7 +2,8 @@
 
 In both cases a notification in ZooKeeper makes the controller send this broker all its roles again
 (LeaderAndIsr). The replicas in a failed directory go offline, and requests for them get KAFKA_STORAGE_ERROR.
-The broker ends when no directory is left.
+The broker ends when no directory is left. Its events are on the failed disks, so the notification then has
+the reasons, and the controller keeps them among its own events.
 
 In a full directory the replicas keep their roles and stop fetching, and the controller gets
 INELIGIBLE_REPLICA for them: it elects other in-sync replicas where there are any, and removes these from the
@@ -18,8 +19,10 @@ from typing import Final
 
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.cluster.isr_store import IsrStore
+from kalda.cluster.schema import LogDirEvent
 from kalda.events.event import EventKind
 from kalda.runtime.background import run_in_background
+from kalda.runtime.error_text import error_text
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
 from kalda.storage.space_probe import check_room
@@ -32,6 +35,10 @@ RETRY_SECONDS: Final = 1.0
 """The pause between two attempts to notify the controller, and between two probes of a directory."""
 
 
+END_NOTICE_SECONDS_MAX: Final = 2.0
+"""How long a broker that ends without a log directory tries to notify the controller."""
+
+
 class LogDirFailures:
     """Handles the failed and the full log directories of one broker."""
 
@@ -42,12 +49,16 @@ class LogDirFailures:
         roles: RoleChanges,
         store: IsrStore,
         volume: Callable[[str], tuple[int, int]] = volume_bytes,
+        *,
+        broker_epoch: Callable[[], int] = lambda: -1,
     ) -> None:
-        """`volume` returns the total and the usable bytes of a directory's volume."""
+        """`volume` returns the total and the usable bytes of a directory's volume, `broker_epoch` the epoch
+        of the present registration."""
         self._broker_id: Final = broker_id
         self._log_manager: Final = log_manager
         self._roles: Final = roles
         self._store: Final = store
+        self._broker_epoch: Final = broker_epoch
         # Each directory fails once, so the queue is bounded.
         self._queue: list[str] = []
         self._newly_full: Final[set[str]] = set()
@@ -66,7 +77,11 @@ class LogDirFailures:
         """
         while True:
             is_probe_due = await self._wait()
-            self.take_failed_offline()
+            try:
+                self.take_failed_offline()
+            except LogDirectoryError:
+                await self._notify_end()
+                raise
             self.pause_full()
             if is_probe_due:
                 for directory in tuple(self._failures.full):
@@ -160,11 +175,21 @@ class LogDirFailures:
     async def notify_controller(self) -> bool:
         """Write a notification for the controller; return whether this succeeded."""
         try:
-            await self._store.announce_log_dir_failure(self._broker_id)
+            await self._store.announce_log_dir_failure(LogDirEvent(self._broker_id))
         except ZooKeeperError as error:
             logger.warning("Cannot notify the controller of the log directories, retrying: %s", error)
             return False
         return True
+
+    async def _notify_end(self) -> None:
+        """Send the controller the reasons for the end of this broker, in bounded time."""
+        failures = {name: str(why) for name, why in self._log_manager.offline_directories.items()}
+        event = LogDirEvent(self._broker_id, failures, self._broker_epoch())
+        try:
+            async with asyncio.timeout(END_NOTICE_SECONDS_MAX):
+                await self._store.announce_log_dir_failure(event)
+        except (ZooKeeperError, TimeoutError) as error:
+            logger.warning("Cannot notify the controller why this broker ends: %s", error_text(error))
 
     def _emit(self, kind: str, directory: str, reason: str | None) -> None:
         self._log_manager.resources.events.emit(
