@@ -124,6 +124,21 @@ def full_disk(site: Site) -> None:
     site.wait_leader(2, 0)
 
 
+def failed_disk(site: Site) -> None:
+    site.cluster.apply_faults("disk:fail@1")
+    with kalda.Producer(**site.config) as producer:
+        producer.send("orders", value=b"x").result(60)
+    site.wait_leader(2)
+    site.wait_events("broker-left", "directory-failed")
+
+
+def set_back(site: Site) -> None:
+    site.cluster.apply_faults("clock:jump=-2h@1")
+    with suppress(kalda.ClientError):
+        site.produce(1)
+    site.wait_events("clock-changed", "records-refused")
+
+
 def cut_off(site: Site) -> None:
     site.cluster.partition({1}, {0, 2, "coordinator"})
     site.wait_leader(2)
@@ -337,6 +352,16 @@ INCIDENTS: Final = (
     ),
     Incident("broker paused", pause, PARTITION, "Broker 1 stood still"),
     Incident("disk full", full_disk, PARTITION, "Log directory .* of broker 1 is full"),
+    Incident(
+        "only log directory fails", failed_disk, PARTITION, "Log directory .* of broker 1 failed: .*ended"
+    ),
+    Incident(
+        "clock set back",
+        set_back,
+        ("topic", "orders"),
+        "The clock of broker 1 went back by 7200 s",
+        {"log.message.timestamp.after.max.ms": "3600000"},
+    ),
     Incident("broker cut off", cut_off, PARTITION, "Broker 1 lost its connection to coordination"),
     Incident(
         "follower cut off",

@@ -7,7 +7,7 @@ and in time. Clocks of brokers differ, so a rule across brokers allows `SKEW_MS`
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from kalda.events.event import CausalEvent, EventId, EventKind
@@ -58,6 +58,11 @@ def ended_before(effect: CausalEvent, cause: CausalEvent) -> bool:
         and cause.details.get("is_first") is False
         and last <= effect.time_ms + SKEW_MS
     )
+
+
+def ended_by_directories(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether the broker ended because no log directory was left."""
+    return same_registration(effect, cause) and cause.details.get("has_ended_broker") is True
 
 
 def removed_broker(effect: CausalEvent, cause: CausalEvent) -> bool:
@@ -208,6 +213,20 @@ def clock_of_retention(effect: CausalEvent, cause: CausalEvent) -> bool:
     )
 
 
+def clock_of_timestamps(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether a leader refused timestamps after its clock was set."""
+    return effect.id.broker_id == cause.id.broker_id and effect.text("reason") == "INVALID_TIMESTAMP"
+
+
+def clock_of_transactions(effect: CausalEvent, cause: CausalEvent) -> bool:
+    """Return whether a transaction timed out as the clock of its coordinator was set forward."""
+    return (
+        effect.id.broker_id == cause.id.broker_id
+        and cause.number("milliseconds") > 0
+        and effect.text("reason") == "time-out"
+    )
+
+
 def on_refusing_broker(effect: CausalEvent, cause: CausalEvent) -> bool:
     """Return whether the cause is about a broker that lost a leadership or its place among the replicas."""
     return cause.subject.get("broker") in _removed(effect) | {effect.number("leader_before")}
@@ -220,6 +239,8 @@ def leads_truncated(effect: CausalEvent, cause: CausalEvent) -> bool:
 
 RULES: Final = (
     # A broker leaves: it was stopped, lost its session, or died, which only its next start can say.
+    # The controller reads why a broker ended before or after it misses the broker, and busy ones read late.
+    Rule(EventKind.BROKER_LEFT, EventKind.DIRECTORY_FAILED, ended_by_directories, 2 * _MINUTE, _MINUTE),
     Rule(EventKind.BROKER_LEFT, EventKind.PROCESS_STALLED, in_failed_registration, 2 * _MINUTE, 10 * _MINUTE),
     Rule(EventKind.BROKER_LEFT, EventKind.SESSION_EXPIRED, same_registration, 2 * _MINUTE, 10 * _MINUTE),
     Rule(EventKind.BROKER_LEFT, EventKind.BROKER_STOPPED, same_registration, 2 * _MINUTE),
@@ -258,10 +279,12 @@ RULES: Final = (
     Rule(EventKind.PRODUCER_REFUSED, EventKind.PRODUCER_FENCED, same_producer, _DAY),
     # A takeover first aborts the open transaction, then raises the epoch.
     Rule(EventKind.PRODUCER_FENCED, EventKind.TRANSACTION_ABORTED, same_transactional_id, _MINUTE, 0),
+    Rule(EventKind.TRANSACTION_ABORTED, EventKind.CLOCK_CHANGED, clock_of_transactions, _MINUTE),
     Rule(EventKind.CLIENT_THROTTLED, EventKind.QUOTA_CHANGED, same_client, 30 * _DAY),
     Rule(EventKind.OFFSETS_DELETED, EventKind.TOPIC_DELETED, deleted_topic, 10 * _MINUTE),
     # Records that a leader does not take: a setting that was just changed, replicas that are not in sync.
     Rule(EventKind.RECORDS_REFUSED, EventKind.CONFIG_CHANGED, changed_limit, 10 * _MINUTE),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.CLOCK_CHANGED, clock_of_timestamps, _DAY),
     Rule(EventKind.RECORDS_REFUSED, EventKind.DIRECTORY_FULL, same_leader, 10 * _MINUTE),
     Rule(EventKind.RECORDS_REFUSED, EventKind.DIRECTORY_FAILED, same_leader, 10 * _MINUTE),
     Rule(EventKind.RECORDS_REFUSED, EventKind.ISR_CHANGED, lacks_replicas, _DAY),
@@ -279,7 +302,8 @@ RULES: Final = (
 class Evidence:
     """The events of all brokers, with the causes that they name and those that rules find."""
 
-    def __init__(self, events: Iterable[CausalEvent]) -> None:
+    def __init__(self, events: Iterable[CausalEvent], *, is_steady: bool = False) -> None:
+        """`is_steady` takes the times as they are, whatever the events say of clocks."""
         self.events: Final = sorted(events, key=lambda event: (event.time_ms, event.id))
         self._by_id: Final = {event.id: event for event in self.events}
         self._by_kind: Final[dict[str, list[CausalEvent]]] = {}
@@ -289,6 +313,10 @@ class Evidence:
             kind: [event.time_ms for event in events] for kind, events in self._by_kind.items()
         }
         self._causes: Final[dict[EventId, CausalEvent | None]] = {}
+        steady = None if is_steady else _with_steady_clocks(self.events)
+        self._steady: Final = None if steady is None else Evidence(steady, is_steady=True)
+        """The same events as if no clock had been set back; None if none was. Which of the two times of such
+        a clock was right is not known, so these explain what nothing else does."""
 
     def of_kind(self, *kinds: str) -> list[CausalEvent]:
         """Return the events of some kinds, oldest first."""
@@ -326,7 +354,15 @@ class Evidence:
             found = self._nearest(event, rule)
             if found is not None:
                 return found
-        return self._balance_cause(event) or named
+        return self._balance_cause(event) or named or self._steady_cause(event)
+
+    def _steady_cause(self, event: CausalEvent) -> CausalEvent | None:
+        """Return the cause that a rule finds with the times of clocks that were not set back."""
+        steady = None if self._steady is None else self._steady.find(event.id)
+        if self._steady is None or steady is None:
+            return None
+        found = self._steady.cause_of(steady)
+        return None if found is None else self._by_id[found.id]
 
     def _nearest(self, effect: CausalEvent, rule: Rule) -> CausalEvent | None:
         """Return the cause by a rule that is nearest in time, the earlier one of two; None if there is none.
@@ -358,6 +394,22 @@ class Evidence:
         changes, times = self._by_kind.get(event.kind, []), self._times.get(event.kind, [])
         earlier = range(bisect_left(times, event.time_ms) - 1, -1, -1)
         return next((changes[each] for each in earlier if led_before(event, changes[each])), None)
+
+
+def _with_steady_clocks(events: Iterable[CausalEvent]) -> list[CausalEvent] | None:
+    """Return events with the times of clocks as they went before they were set back; None if none was.
+
+    The numbers of a broker's events ascend whatever its clock does. A clock that goes forward may be that of
+    a machine that was suspended, which is right before and after.
+    """
+    ahead: dict[int, int] = {}
+    found = []
+    for event in sorted(events, key=lambda event: event.id):
+        broker_id, moved_ms = event.id.broker_id, event.number("milliseconds")
+        if event.kind == EventKind.CLOCK_CHANGED and moved_ms < -SKEW_MS:
+            ahead[broker_id] = ahead.get(broker_id, 0) - moved_ms
+        found.append(replace(event, time_ms=event.time_ms + ahead.get(broker_id, 0)))
+    return found if ahead else None
 
 
 def _is_vague(event: CausalEvent) -> bool:

@@ -409,6 +409,50 @@ def test_leader_that_a_move_replaced_is_explained_by_the_request() -> None:
     assert "kalda reassign list" == answer.incidents[0].commands[0]
 
 
+def test_failed_disks_explain_the_end_of_their_broker() -> None:
+    """The broker has no disk left to keep events on: the controller keeps what it reported at its end."""
+    story = Story()
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9, 1, left)
+    story.add(
+        0,
+        14,
+        K.DIRECTORY_FAILED,
+        {"broker": 1},
+        directory="/data",
+        reason="Input/output error",
+        broker_epoch=40,
+        has_ended_broker=True,
+    )
+
+    answer = story.why()
+
+    assert [K.DIRECTORY_FAILED, K.BROKER_LEFT, K.LEADER_CHANGED] == kinds(answer)
+    assert (
+        "Log directory /data of broker 1 failed: Input/output error. No log directory was left, so the "
+        "broker ended." == answer.incidents[0].first.text
+    )
+
+
+def test_failed_disks_do_not_explain_the_end_of_another_registration() -> None:
+    story = Story()
+    story.add(
+        0,
+        0,
+        K.DIRECTORY_FAILED,
+        {"broker": 1},
+        directory="/data",
+        reason="Input/output error",
+        broker_epoch=39,
+        has_ended_broker=True,
+    )
+    # One of two disks, some seconds before the broker is killed.
+    story.add(1, 5, K.DIRECTORY_FAILED, {"broker": 1}, directory="/data", reason="Input/output error")
+    left = story.add(0, 9, K.BROKER_LEFT, {"broker": 1}, broker_epoch=40)
+    story.lost_leader(9, 1, left)
+    assert [K.BROKER_LEFT, K.LEADER_CHANGED] == kinds(story.why())
+
+
 def test_quota_is_shown_as_settings_are() -> None:
     story = Story()
     story.add(0, 0, K.QUOTA_CHANGED, {"client": "c"}, changes={"producer_byte_rate": "2000", "x": None})
@@ -430,6 +474,47 @@ def test_clock_that_went_forward_is_the_cause_of_records_that_became_old() -> No
         "The clock of broker 1 went forward by 18000 s: it was set, or its machine was suspended. The "
         "times of its events and of records went with it." == answer.incidents[0].first.text
     )
+
+
+def test_clock_that_went_back_is_the_cause_of_timestamps_that_are_refused() -> None:
+    """The event of the clock comes up to a second later: the clock is looked at so often."""
+    story = Story()
+    orders: dict[str, str | int] = {"topic": "orders", "partition": 3, "client": "c", "user": "u"}
+    story.add(2, 1, K.CLOCK_CHANGED, {"broker": 2}, milliseconds=-7_200_000)
+    story.add(1, 4, K.RECORDS_REFUSED, orders, reason="INVALID_TIMESTAMP", text="too late")
+    story.add(1, 5, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=-7_200_000)
+
+    answer = story.about(of_names(topic="orders"))
+
+    assert [K.CLOCK_CHANGED, K.RECORDS_REFUSED] == kinds(answer)
+    assert "The clock of broker 1 went back by 7200 s" in answer.incidents[0].first.text
+
+
+def test_clock_that_went_forward_is_the_cause_of_transactions_that_timed_out() -> None:
+    story = Story()
+    payments: dict[str, str | int] = {"transactional_id": "payments"}
+    story.add(1, 0, K.TRANSACTION_ABORTED, payments, reason="its producer aborted it")
+    story.add(1, 3600, K.TRANSACTION_ABORTED, payments, reason="time-out", timeout_ms=60_000)
+    story.add(1, 3601, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=3_600_000)
+    answer = story.about(of_names(transactional_id="payments"))
+    assert [K.CLOCK_CHANGED, K.TRANSACTION_ABORTED] == kinds(answer)
+
+
+def test_events_of_a_broker_are_causes_though_its_clock_was_set_back() -> None:
+    story = Story()
+    story.add(1, -3600, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=-3_600_000)
+    story.add(1, 300 - 3600, K.DIRECTORY_FULL, {"broker": 1}, directory="/data", reason="No space left")
+    story.lost_leader(301, 1, None)
+    assert [K.DIRECTORY_FULL, K.LEADER_CHANGED] == kinds(story.why())
+
+
+def test_clock_that_was_put_right_leaves_later_events_in_order() -> None:
+    """It was an hour ahead before."""
+    story = Story()
+    story.add(1, 0, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=-3_600_000)
+    story.add(1, 300, K.DIRECTORY_FULL, {"broker": 1}, directory="/data", reason="No space left")
+    story.lost_leader(301, 1, None)
+    assert [K.DIRECTORY_FULL, K.LEADER_CHANGED] == kinds(story.why())
 
 
 def test_alerts_of_tls_are_explained() -> None:
