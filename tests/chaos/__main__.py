@@ -43,7 +43,7 @@ _CLIENT: Final = ("rounds", "seed", "client")
 _CLUSTER: Final = (*_CLIENT, "real_zookeeper")
 
 RUNS: Final = (
-    Run("cluster", "cluster_rounds", options=(*_CLUSTER, "protocol")),
+    Run("cluster", "cluster_rounds", options=(*_CLUSTER, "protocol", "etcd")),
     Run("secured", "secured_rounds", options=_CLUSTER),
     Run("disk", "disk_rounds", options=_CLUSTER),
     Run("kill", "kill_rounds", options=_CLIENT),
@@ -106,6 +106,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--client", help="the library of loads, readers and copiers: librdkafka or kalda")
     parser.add_argument("--protocol", help="of the copiers' group: classic or consumer")
     parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
+    parser.add_argument("--etcd", action="store_true", help="coordinate through three etcd servers: cluster")
     parser.add_argument("--records", help="records of dead-letters")
     parser.add_argument("--minutes", help="length of pipeline-soak")
     parser.add_argument("--logins", help="logins of the run of that name")

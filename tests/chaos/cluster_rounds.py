@@ -10,6 +10,9 @@ none twice, no gap, no other order; the logs of all replicas byte-identical up t
 Transactional copiers (``--copiers`` on librdkafka, and one on each client of ``--peers``) copy the records
 meanwhile as members of a group, and are killed and paused too; `tests.chaos.copies` describes what must be
 true of their copies.
+
+With ``--etcd`` three etcd servers coordinate. The coordinator that is killed or paused is their leader, and
+etcd is compacted, defragmented and filled, and loses members for good.
 """
 
 import random
@@ -36,10 +39,11 @@ from tests.chaos.copier import HEARTBEAT_INTERVAL_MS as COPIER_HEARTBEAT_INTERVA
 from tests.chaos.copier import SESSION_TIMEOUT_MS as COPIER_SESSION_TIMEOUT_MS
 from tests.chaos.copier_clients import LIBRDKAFKA, PEERS, copier_command
 from tests.chaos.copies import COPIES, CopierProcess, Copies
+from tests.chaos.etcd_coordinator import OPTIONS, EtcdCoordinator
 from tests.chaos.ordered_load import Ledger, OrderedLoad
 from tests.chaos.replica_check import check_replicas
 from tests.chaos.rounds_clients import CLIENTS
-from tests.integration import real_zookeeper
+from tests.integration import etcd_servers, real_zookeeper
 
 TOPIC = "ordered"
 BROKERS = 3
@@ -91,6 +95,8 @@ class Options:
     seed: int
     directory: Path
     is_zookeeper_real: bool = False
+    is_on_etcd: bool = False
+    """Coordinate through three etcd servers."""
     copiers: tuple[tuple[str, ...], ...] = ()
     """The command of each copier; their stderr is kept beside the brokers'."""
     protocol: str = "classic"
@@ -108,7 +114,7 @@ class Fault:
 
 
 class Coordinator(Protocol):
-    """The coordination server's process: ours, or a real ZooKeeper."""
+    """The coordination server's process: ours, a real ZooKeeper, or the leader of etcd."""
 
     def start(self) -> None:
         """Start it again after a kill."""
@@ -145,7 +151,7 @@ class Chaos:
         self.copiers = copiers
         self.choice = choice
         self._brokers = [cluster.broker(broker_id) for broker_id in range(BROKERS)]
-        self._coordinator = coordinator
+        self.coordinator = coordinator
         self._is_coordinator_down = False
         self._faults = ProcessFaults(self, self._brokers, open_admin)
 
@@ -194,21 +200,21 @@ class Chaos:
 
     def start_coordinator(self) -> None:
         """Start the coordination server that is down."""
-        self._coordinator.start()
+        self.coordinator.start()
         self._is_coordinator_down = False
 
     def kill_coordinator(self) -> None:
         """End the coordination server at once."""
         self._is_coordinator_down = True
-        self._coordinator.kill()
+        self.coordinator.kill()
 
     def pause_coordinator(self) -> None:
         """Suspend the coordination server."""
-        self._coordinator.pause()
+        self.coordinator.pause()
 
     def resume_coordinator(self) -> None:
         """Resume the coordination server."""
-        self._coordinator.resume()
+        self.coordinator.resume()
 
 
 def address_of(bootstrap: str, broker_id: int | None) -> str:
@@ -232,6 +238,23 @@ def _pause_copier(chaos: Chaos) -> None:
     victim.pause()
     chaos.wait(0.1, COPIER_SESSION_TIMEOUT_MS / 1000 + 2)
     victim.resume()
+
+
+def _etcd(chaos: Chaos) -> EtcdCoordinator:
+    assert isinstance(chaos.coordinator, EtcdCoordinator)
+    return chaos.coordinator
+
+
+def _compact_unseen(chaos: Chaos) -> None:
+    """Compact while the paused brokers have not read the changes."""
+    # A controller that is killed meanwhile makes changes.
+    paused, killed = chaos.choice.sample(range(BROKERS), 2)
+    chaos.pause(paused)
+    chaos.kill(killed)
+    chaos.wait(0.1, 2 * SESSION_TIMEOUT_MS / 1000)
+    _etcd(chaos).compact()
+    chaos.resume(paused)
+    chaos.start(killed)
 
 
 FAULTS = (
@@ -267,6 +290,15 @@ OWN_FAULTS = (
 """Faults that brokers carry out themselves, where ``kalda.faults.api.enable`` is set."""
 
 
+ETCD_FAULTS = (
+    Fault("compact etcd behind a paused broker", 3, _compact_unseen),
+    Fault("defragment etcd", 3, lambda chaos: _etcd(chaos).defragment()),
+    Fault("replace a member of etcd", 2, lambda chaos: _etcd(chaos).replace(chaos.choice)),
+    Fault("fill etcd", 2, lambda chaos: _etcd(chaos).fill(lambda: chaos.wait(0.0, 3.0))),
+)
+"""Faults and maintenance of etcd, for a run on it."""
+
+
 COPIER_FAULTS = (
     Fault("kill a copier", 4, _kill_copier),
     Fault("pause a copier", 4, _pause_copier),
@@ -277,6 +309,14 @@ def run(options: Options) -> Report:
     """Run the rounds; an AssertionError or TimeoutError names what went wrong."""
     directory = options.directory
     settings = {**SETTINGS, "kalda.faults.api.enable": "true"}
+    if options.is_on_etcd:
+        with (
+            etcd_servers.EtcdCluster(directory / "etcd", servers=3, options=OPTIONS) as etcd,
+            ProcessCluster(
+                directory, brokers=BROKERS, settings=settings, zookeeper=f"etcd://{etcd.hosts}/chaos"
+            ) as cluster,
+        ):
+            return _run(options, cluster, EtcdCoordinator(etcd))
     if not options.is_zookeeper_real:
         with ProcessCluster(directory, brokers=BROKERS, settings=settings) as cluster:
             return _run(options, cluster, cluster.coordinator)
@@ -357,6 +397,7 @@ def _run(options: Options, cluster: ProcessCluster, coordinator: Coordinator) ->
 def _round(number: int, chaos: Chaos, load: OrderedLoad, copies: Copies, report: Report) -> None:
     """Let one fault happen and wait until all is well again."""
     faults = FAULTS + OWN_FAULTS + (COPIER_FAULTS if copies.copiers else ())
+    faults += ETCD_FAULTS if isinstance(chaos.coordinator, EtcdCoordinator) else ()
     fault = chaos.choice.choices(faults, [each.weight for each in faults])[0]
     report.faults[fault.name] += 1
     chaos.wait(0.0, 0.5)
@@ -432,6 +473,7 @@ def main() -> None:
     parser.add_argument(
         "--peers", default=",".join(PEERS), help="other clients, with one copier on each (empty: none)"
     )
+    parser.add_argument("--etcd", action="store_true", help="coordinate through three etcd servers")
     parser.add_argument("--protocol", choices=("classic", "consumer"), default="classic")
     parser.add_argument("--copier-debug", default="", help="librdkafka's debug contexts, e.g. eos,cgrp,fetch")
     given = parser.parse_args()
@@ -445,6 +487,7 @@ def main() -> None:
                 given.seed,
                 given.keep or Path(temporary),
                 given.real_zookeeper,
+                given.etcd,
                 copiers,
                 given.protocol,
                 given.client,

@@ -53,7 +53,13 @@ class EtcdServer:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def spawn(self, initial: str) -> None:
+    def forget(self) -> None:
+        """Remove the data of a server that is down."""
+        assert not self.is_running
+        shutil.rmtree(self._directory / self.name)
+
+    def spawn(self, initial: str, state: str = "new") -> None:
+        """Start it; `state` is ``existing`` for one that joins a cluster."""
         self._directory.mkdir(parents=True, exist_ok=True)
         scheme = "https" if "--cert-file" in self.options else "http"
         with (self._directory / f"{self.name}.output").open("ab") as output:
@@ -67,6 +73,7 @@ class EtcdServer:
                     *("--listen-peer-urls", f"http://127.0.0.1:{self.peer_port}"),
                     *("--initial-advertise-peer-urls", f"http://127.0.0.1:{self.peer_port}"),
                     *("--initial-cluster", initial),
+                    *("--initial-cluster-state", state),
                     *("--heartbeat-interval", "100"),
                     *("--election-timeout", "1000"),
                     *("--logger", "zap"),
@@ -131,6 +138,16 @@ class EtcdCluster:
         server.spawn(self._initial())
         assert self._is_serving(server), server.output()
 
+    def replace(self, server: EtcdServer) -> None:
+        """Kill a server, and let one with the same name and addresses and no data join in its place."""
+        server.kill()
+        while (member_id := self._member_id(server)) is not None:
+            self._ctl_again("member", "remove", member_id)
+        server.forget()
+        self._ctl_again("member", "add", server.name, f"--peer-urls=http://127.0.0.1:{server.peer_port}")
+        server.spawn(self._initial(), "existing")
+        assert self._is_serving(server), server.output()
+
     def leader(self) -> EtcdServer:
         """Return the server that leads, as one that runs says."""
         deadline = time.monotonic() + START_SECONDS
@@ -146,8 +163,10 @@ class EtcdCluster:
             time.sleep(0.05)
         raise RuntimeError("etcd has no leader")
 
-    def ctl(self, *arguments: str, server: EtcdServer | None = None, check: bool = True) -> str:
-        """Run etcdctl against one server, or all that run."""
+    def ctl(
+        self, *arguments: str, server: EtcdServer | None = None, check: bool = True, text: str | None = None
+    ) -> str:
+        """Run etcdctl against one server, or all that run; it reads `text` from its standard input."""
         endpoints = (
             server.endpoint
             if server is not None
@@ -157,6 +176,7 @@ class EtcdCluster:
             ["etcdctl", "--endpoints", endpoints, *arguments],
             env={"ETCDCTL_API": "3", "PATH": os.environ["PATH"]},
             capture_output=True,
+            input=text,
             text=True,
             timeout=60,
             check=False,
@@ -198,6 +218,29 @@ class EtcdCluster:
 
     def _initial(self) -> str:
         return ",".join(server.peer for server in self.servers)
+
+    def _member_id(self, server: EtcdServer) -> str | None:
+        members = [line.split(", ") for line in self.ctl("member", "list").splitlines()]
+        return next((fields[0] for fields in members if fields[2] == server.name), None)
+
+    def _ctl_again(self, *arguments: str) -> None:
+        """Run etcdctl until it succeeds.
+
+        etcd may have no leader, and adds no member before all others have been connected for 5 seconds.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.ctl(*arguments)
+            except RuntimeError as error:
+                # An attempt without an answer may have succeeded.
+                if "not found" in str(error) or "already" in str(error):
+                    return
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
 
     def _is_serving(self, server: EtcdServer) -> bool:
         deadline = time.monotonic() + START_SECONDS
