@@ -1,7 +1,8 @@
 """Runs long work in a few threads, so that the event loop stays free; the queue of waiting work is bounded.
 
-The threads are daemons: neither a shutdown nor the end of the interpreter waits for a schema that takes
-minutes, as it would for those of a `ThreadPoolExecutor`.
+The threads are daemons: the end of the interpreter does not wait for a schema that takes minutes, as it would
+for the threads of a `ThreadPoolExecutor`. A shutdown gives the calls under way a second, and their requests
+then get the status 503.
 """
 
 import asyncio
@@ -20,6 +21,9 @@ T = TypeVar("T")
 WAITING_MAX: Final = 256
 """Calls that wait for a thread. With 10 ms each, the last of them waits for about a second."""
 
+ENDING_SECONDS: Final = 1.0
+"""How long a shutdown lets calls compute. Most take milliseconds; no thread can be ended from outside."""
+
 _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
@@ -32,7 +36,7 @@ class Background:
             Thread(target=_work, args=(self._jobs,), name=f"kalda-http-{number}", daemon=True)
             for number in range(threads)
         ]
-        self._running: Final[set[Future[Any]]] = set()
+        self._running: Final[set[asyncio.Future[Any]]] = set()
         self._max: Final = threads + WAITING_MAX
         self._is_closed = False
 
@@ -42,27 +46,45 @@ class Background:
         Raises:
             HttpError: too many calls wait, or the pool is closed (503).
         """
-        if len(self._running) >= self._max or self._is_closed:
+        if self._is_closed:
+            raise _shutting_down()
+        if len(self._running) >= self._max:
             raise HttpError(503, "the server has too much to compute; try again later")
         for each in self._threads:
             if each.ident is None:
                 each.start()
                 break
         pending: Future[T] = Future()
-        self._running.add(pending)
+        result = asyncio.wrap_future(pending)
+        self._running.add(result)
         self._jobs.put((pending, partial(function, *args, **kwargs)))
         try:
-            return await asyncio.wrap_future(pending)
+            return await result
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_closed and result.cancelled() and task is not None and not task.cancelling():
+                raise _shutting_down() from None
+            raise
         finally:
-            self._running.discard(pending)
+            self._running.discard(result)
 
-    async def close(self) -> None:
-        """Drop the calls that wait; those that run end by themselves, or with the process."""
+    def stop(self, after_seconds: float = ENDING_SECONDS) -> None:
+        """Close the pool when a shutdown has lasted for `after_seconds`, so that no request waits for it."""
+        asyncio.get_running_loop().call_later(after_seconds, self.close)
+
+    def close(self) -> None:
+        """Take no more calls, and let those under way fail (503); their threads end with the process."""
+        if self._is_closed:
+            return
         self._is_closed = True
         for each in list(self._running):
             each.cancel()
         for _ in self._threads:
             self._jobs.put(None)
+
+
+def _shutting_down() -> HttpError:
+    return HttpError(503, "the server shuts down; try again later")
 
 
 def _work(jobs: "SimpleQueue[_Job | None]") -> None:

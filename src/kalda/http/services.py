@@ -42,6 +42,7 @@ async def open_services(settings: HttpSettings) -> AsyncIterator[Services]:
     try:
         async with Callers(settings) as callers:
             lifetime = Lifetime()
+            lifetime.on_stop(background.stop)
             try:
                 yield Services(
                     settings=settings,
@@ -62,4 +63,4 @@ async def open_services(settings: HttpSettings) -> AsyncIterator[Services]:
     finally:
         await registry.close()
         await forwarder.close()
-        await background.close()
+        background.close()

@@ -15,32 +15,45 @@ async def test_results_and_errors_come_back() -> None:
     assert [0, 1, 4] == await asyncio.gather(*(background.run(pow, each, 2) for each in range(3)))
     with pytest.raises(ZeroDivisionError):
         await background.run(divmod, 1, 0)
-    await background.close()
+    background.close()
 
 
 async def test_a_shutdown_does_not_wait_for_what_runs() -> None:
-    """SIGTERM took 94 s while a schema was parsed."""
+    """A shutdown waited for all of `http.drain.ms` while a schema of minutes was parsed."""
     background = Background(1)
     has_begun, may_end = threading.Event(), threading.Event()
 
-    def long() -> str:
+    def long() -> None:
         has_begun.set()
         may_end.wait()
-        return "done"
 
     running = asyncio.create_task(background.run(long))
     waiting = asyncio.create_task(background.run(pow, 2, 2))
     await asyncio.to_thread(has_begun.wait)
-    await background.close()
+    background.stop(after_seconds=0)
 
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    with pytest.raises(HttpError, match="too much"):
+    for each in (running, waiting):
+        with pytest.raises(HttpError, match="shuts down") as refused:
+            await each
+        assert 503 == refused.value.status
+    with pytest.raises(HttpError, match="shuts down"):
         await background.run(pow, 2, 2)
     threads = [each for each in threading.enumerate() if each.name == "kalda-http-0"]
     assert [True] == [each.daemon for each in threads]
     may_end.set()
-    assert "done" == await running
+
+
+async def test_a_call_that_is_cancelled_beside_a_shutdown_is_cancelled() -> None:
+    background = Background(1)
+    may_end = threading.Event()
+    running = asyncio.create_task(background.run(may_end.wait))
+    await asyncio.sleep(0)
+
+    background.close()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    may_end.set()
 
 
 async def test_too_many_calls_are_refused() -> None:
@@ -54,4 +67,4 @@ async def test_too_many_calls_are_refused() -> None:
     assert 503 == refused.value.status
     may_end.set()
     assert [True] * len(calls) == await asyncio.gather(*calls)
-    await background.close()
+    background.close()
