@@ -38,7 +38,7 @@ class Background:
         ]
         self._running: Final[set[asyncio.Future[Any]]] = set()
         self._max: Final = threads + WAITING_MAX
-        self._is_closed = False
+        self._closed: Final = asyncio.Event()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a function that runs in a thread.
@@ -46,7 +46,7 @@ class Background:
         Raises:
             HttpError: too many calls wait, or the pool is closed (503).
         """
-        if self._is_closed:
+        if self._closed.is_set():
             raise _shutting_down()
         if len(self._running) >= self._max:
             raise HttpError(503, "the server has too much to compute; try again later")
@@ -62,7 +62,7 @@ class Background:
             return await result
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if self._is_closed and result.cancelled() and task is not None and not task.cancelling():
+            if self._closed.is_set() and result.cancelled() and task is not None and not task.cancelling():
                 raise _shutting_down() from None
             raise
         finally:
@@ -74,9 +74,9 @@ class Background:
 
     def close(self) -> None:
         """Take no more calls, and let those under way fail (503); their threads end with the process."""
-        if self._is_closed:
+        if self._closed.is_set():
             return
-        self._is_closed = True
+        self._closed.set()
         for each in list(self._running):
             each.cancel()
         for _ in self._threads:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from kalda.schemas.errors import UnknownSchemaTypeError
+from kalda.schemas.tags import Entity, TagChange
 
 
 class SchemaType(StrEnum):
@@ -102,6 +103,18 @@ class ParsedSchema(ABC):
 
         Raises:
             InvalidSchemaError: A stored schema is not valid by the rules of new ones.
+        """
+
+    @abstractmethod
+    def tagged_entities(self) -> dict[Entity, list[str]]:
+        """Return the tags inside the schema."""
+
+    @abstractmethod
+    def with_tags(self, change: TagChange) -> str:
+        """Return a text of the schema with other tags inside, which need not be the canonical one.
+
+        Raises:
+            UnknownEntityError: The schema does not have a record or field of the change.
         """
 
     def fingerprint(self) -> bytes:

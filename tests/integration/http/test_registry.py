@@ -230,6 +230,88 @@ def test_metadata_and_rules_are_kept_and_completed_by_the_configuration(
     assert (422, 42210) == code(client.post(f"/subjects/{subject}-2/versions", json=bad))
 
 
+def tags_of(path: str, kind: str, *tags: str) -> dict[str, Any]:
+    return {"schemaEntity": {"entityPath": path, "entityType": kind}, "tags": list(tags)}
+
+
+def test_tags_inside_a_schema_are_added_removed_and_propagated(client: httpx.Client, subject: str) -> None:
+    """The cases of Confluent's own test of the resource."""
+    plain = record("myrecord", f1="string")
+    tagged = plain[:-1] + ',"confluent:tags":["TAG1"]}'
+    of_record = tags_of("myrecord", "sr_record", "TAG1", "TAG2")
+    register(client, subject, plain)
+
+    second = register(client, subject, plain, schemaTagsToAdd=[of_record])
+    found = client.get(f"/subjects/{subject}/versions/latest?findTags=*").json()
+    assert (2, second["id"], [of_record]) == (found["version"], found["id"], found["schemaTags"])
+    assert {"confluent:version": "2"} == found["metadata"]["properties"]
+    assert "schemaTags" not in client.get(f"/subjects/{subject}/versions/latest").json()
+
+    removed = {"newVersion": 3, "tagsToRemove": [tags_of(".myrecord", "sr_record", "TAG2")]}
+    third = client.post(f"/subjects/{subject}/versions/latest/tags", json=removed).json()
+    assert (3, tagged) == (third["version"], third["schema"])
+    by_id = client.get(f"/schemas/ids/{third['id']}?subject={subject}&findTags=TAG1&findTags=X").json()
+    assert [tags_of("myrecord", "sr_record", "TAG1")] == by_id["schemaTags"]
+    assert "schemaTags" not in client.get(f"/schemas/ids/{third['id']}?findTags=TAG2").json()
+
+    fields = '{"name":"f2","type":"string","default":"hi","confluent:tags":["TAG3"]}'
+    evolved = f'{{"type":"record","name":"myrecord","fields":[{fields}]}}'
+    fourth = register(client, subject, evolved, propagateSchemaTags=True)
+    assert (4, evolved[:-1] + ',"confluent:tags":["TAG1"]}') == (fourth["version"], fourth["schema"])
+    # The tag of the field that is gone is passed over.
+    dropped = register(client, subject, record("myrecord"), propagateSchemaTags=True)
+    assert record("myrecord")[:-1] + ',"confluent:tags":["TAG1"]}' == dropped["schema"]
+
+    looked_up = client.post(
+        f"/subjects/{subject}",
+        json={"schema": record("myrecord"), "schemaTagsToAdd": [tags_of("myrecord", "sr_record", "TAG1")]},
+    )
+    assert dropped["id"] == looked_up.json()["id"]
+
+
+def test_a_change_of_tags_changes_rules(client: httpx.Client, subject: str) -> None:
+    def rule(name: str, expression: str) -> dict[str, Any]:
+        return {"name": name, "kind": "CONDITION", "type": "CEL", "mode": "WRITE", "expr": expression}
+
+    register(client, subject, record("R"), ruleSet={"domainRules": [rule("a", "1"), rule("b", "1")]})
+    change = {"rulesToMerge": {"domainRules": [rule("b", "2"), rule("c", "2")]}, "rulesToRemove": ["a"]}
+    changed = client.post(f"/subjects/{subject}/versions/1/tags", json=change).json()
+
+    assert 2 == changed["version"]
+    rules = changed["ruleSet"]["domainRules"]
+    assert [("b", "2"), ("c", "2")] == [(each["name"], each["expr"]) for each in rules]
+    both = {**change, "ruleSet": {"domainRules": [rule("d", "1")]}}
+    assert (422, 42210) == code(client.post(f"/subjects/{subject}/versions/1/tags", json=both))
+    owned = {"metadata": {"properties": {"owner": "team-a"}}}
+    third = client.post(f"/subjects/{subject}/versions/latest/tags", json=owned).json()
+    assert {"owner": "team-a", "confluent:version": "3"} == third["metadata"]["properties"]
+    assert rules == third["ruleSet"]["domainRules"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("missing/versions/1", {}, (404, 40401)),
+        ("{subject}/versions/2", {}, (404, 40402)),
+        ("{subject}/versions/x", {}, (422, 42202)),
+        ("{subject}/versions/1", {"newVersion": 1}, (422, 42201)),
+        ("{subject}/versions/1", {"tagsToAdd": [tags_of("no.such", "sr_field", "T")]}, (422, 42201)),
+        ("{subject}/versions/1", {"tagsToAdd": [tags_of("R", "record", "T")]}, (422, 42201)),
+        ("{subject}/versions/1", {"tagsToAdd": "T"}, (422, 42201)),
+        ("{subject}/versions/1", {"tagsToAdd": [{"schemaEntity": "R", "tags": ["T"]}]}, (422, 42201)),
+        ("{subject}/versions/1", {"metadata": []}, (422, 42201)),
+        ("{subject}/versions/1", {"rulesToRemove": "a"}, (422, 42210)),
+        ("{subject}/versions/1", {"rulesToMerge": {"domainRules": [{}]}}, (422, 42210)),
+    ],
+)
+def test_a_change_of_tags_that_is_not_possible_is_refused(
+    client: httpx.Client, subject: str, path: str, body: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    register(client, subject, record("R"))
+
+    assert expected == code(client.post(f"/subjects/{path.format(subject=subject)}/tags", json=body))
+
+
 def test_modes_forbid_and_import(client: httpx.Client, subject: str) -> None:
     client.put(f"/mode/{subject}", json={"mode": "READONLY"})
     body = {"schema": record("E", x="int")}
@@ -384,7 +466,6 @@ def test_what_is_not_supported_says_so(client: httpx.Client, subject: str) -> No
     register(client, subject, record("T"))
 
     for method, path in (
-        ("POST", f"/subjects/{subject}/versions/1/tags"),
         ("POST", "/associations"),
         ("PUT", "/associations/resources/r"),
         ("DELETE", "/associations/resources/r"),

@@ -14,6 +14,7 @@ from kalda.http.registry.contents import (
     merged_rule_sets,
     version_in,
     with_version,
+    without_rules,
 )
 from kalda.http.registry.errors import (
     context_not_empty,
@@ -38,6 +39,16 @@ ID_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class RuleChange:
+    """Rules that are added to those of a version, or replace them, and names of rules that are removed."""
+
+    version: int
+    """The version whose rules change; -1 is the latest."""
+    merged: Json | None
+    removed: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """A request to register a schema; 0 and -1 stand for a version and an id that are not given."""
 
@@ -46,6 +57,10 @@ class Registration:
     version: int = 0
     id: int = -1
     is_forced: bool = False
+    propagates_tags: bool = False
+    """Whether the tags inside the version before are put into this one."""
+    rule_change: RuleChange | None = None
+    """How its rules differ from those of a version before; None where it has its own."""
 
 
 @dataclass(slots=True)
@@ -98,6 +113,13 @@ def completed(state: State, registration: Registration, default_level: str) -> R
         before = previous.content
         content = replace(
             content, text=before.text, schema_type=before.schema_type, references=before.references
+        )
+    change = registration.rule_change
+    if change is not None:
+        changed = state.version(registration.subject, change.version)
+        rule_set = merged_rule_sets(None if changed is None else changed.content.rule_set, change.merged)
+        content = replace(
+            content, rule_set=None if rule_set is None else without_rules(rule_set, change.removed)
         )
     content = with_defaults(
         content,

@@ -20,6 +20,7 @@ from kalda.schemas.compatibility import CompatibilityLevel, CompatibilityPolicy,
 from kalda.schemas.errors import InvalidSchemaError, SchemaError, UnknownSchemaTypeError
 from kalda.schemas.model import ParsedSchema, Reference
 from kalda.schemas.parsing import DEPENDENCIES_MAX, parse
+from kalda.schemas.tags import Entity, TagChange
 
 PARSED_MAX: Final = 1_000
 """Parsed schemas that are kept, as many as Confluent's registry keeps."""
@@ -122,6 +123,18 @@ class ParsedSchemas:
     def formatted(self, stored: Stored, format_name: str) -> str:
         """Return the text of a version in a format of its type; raises as `parse`."""
         return self.parse(stored.content, stored.dependencies, is_new=False).formatted(format_name)
+
+    def tagged_entities(self, stored: Stored) -> dict[Entity, list[str]]:
+        """Return the tags inside a version; raises as `parse`."""
+        return self.parse(stored.content, stored.dependencies, is_new=False).tagged_entities()
+
+    def with_tags(self, content: Content, dependencies: Dependencies, change: TagChange) -> Content:
+        """Return a content with other tags inside its text; raises as `parse`, and for an unknown entity."""
+        parsed = self.parse(content, dependencies, is_new=False)
+        try:
+            return content.with_text(parsed.with_tags(change))
+        except SchemaError as error:
+            raise invalid_schema(str(error)) from None
 
     def evaluate(self, job: Job) -> Evaluation:
         """Evaluate a schema; raises as `parse`."""

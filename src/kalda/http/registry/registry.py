@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kalda.clients.admin.admin_config import AdminConfig
@@ -30,11 +31,12 @@ from kalda.http.registry.errors import store_failed, unknown_leader
 from kalda.http.registry.evaluation import Job, ParsedSchemas, Stored, resolve, stored_of
 from kalda.http.registry.identity import Identity
 from kalda.http.registry.records import Change, encode_json
-from kalda.http.registry.scope import LEVEL, config_in_scope
+from kalda.http.registry.scope import LEVEL, config_in_scope, mode_in_scope
 from kalda.http.registry.state import State, Version
 from kalda.http.registry.subjects import DEFAULT_CONTEXT, Subject
 from kalda.http.registry.topic_log import TopicLog
 from kalda.http.settings import HttpSettings
+from kalda.schemas.tags import Entity, TagChange
 
 logger: Final = logging.getLogger(__name__)
 
@@ -146,6 +148,19 @@ class Registry:
         """Return the text of a version in a format of its type."""
         return await self._background.run(self.parsed.formatted, self.stored(version), format_name)
 
+    async def tagged_entities(self, version: Version) -> dict[Entity, list[str]]:
+        """Return the tags inside the text of a version."""
+        return await self._background.run(self.parsed.tagged_entities, self.stored(version))
+
+    async def with_tags(self, subject: str, content: Content, change: TagChange) -> Content:
+        """Return a content with other tags inside its text.
+
+        Raises:
+            HttpError: it is no schema, or has no such record or field (42201).
+        """
+        content, dependencies = resolve(self.state, subject, content)
+        return await self._background.run(self.parsed.with_tags, content, dependencies, change)
+
     async def find(
         self,
         subject: str,
@@ -211,6 +226,8 @@ class Registry:
             for _ in range(REFUSED_MAX):
                 check_register(self.state, registration)
                 full = completed(self.state, registration, self.default_level)
+                if full.propagates_tags:
+                    full = replace(full, content=await self._with_tags_before(full))
                 job = self._registration_job(full, is_normalized=is_normalized)
                 evaluation = await self._background.run(self.parsed.evaluate, job)
                 self._check_writer()
@@ -279,6 +296,17 @@ class Registry:
             if version is not None:
                 return version
         return None
+
+    async def _with_tags_before(self, registration: Registration) -> Content:
+        """Return the content with the tags of the version before, but for what it does not have any more."""
+        subject = registration.subject
+        previous = self.state.latest(subject)
+        if previous is None or mode_in_scope(self.state, subject).is_import:
+            return registration.content
+        tags = await self.tagged_entities(previous)
+        if not tags:
+            return registration.content
+        return await self.with_tags(subject, registration.content, TagChange(tags, {}, is_lenient=True))
 
     def _registration_job(self, registration: Registration, *, is_normalized: bool) -> Job:
         state, subject = self.state, registration.subject

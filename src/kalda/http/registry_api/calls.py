@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.http.callers import Caller
 from kalda.http.registry.authorization import Operation
+from kalda.http.registry.contents import Content, Json
 from kalda.http.registry.registry import Registry
 from kalda.http.registry.state import Version
 from kalda.http.registry.subjects import Subject, normalized
-from kalda.http.registry_api.requests import (
-    Target,
-    prefix_of,
-)
+from kalda.http.registry_api.requests import Target, prefix_of, read_content, read_tag_change
 
 if TYPE_CHECKING:
     from kalda.http.services import Services
@@ -91,6 +89,31 @@ async def requested_text(call: Call, version: Version) -> str | None:
     """Return the text in the format that the request asks for; None where it asks for none."""
     wanted = call.target.text("format").strip()
     return await call.registry.formatted(version, wanted) if wanted else None
+
+
+async def requested_tags(call: Call, version: Version) -> Json:
+    """Return the field with the tags inside a version that the request asks for; no field for none."""
+    wanted = set(call.target.parameters.get("findTags", ()))
+    if not wanted:
+        return {}
+    found = await call.registry.tagged_entities(version)
+    listed = [
+        {"schemaEntity": {"entityPath": entity.path, "entityType": entity.type.value}, "tags": tags}
+        for entity, tags in found.items()
+        if "*" in wanted or wanted.intersection(tags)
+    ]
+    return {"schemaTags": listed} if listed else {}
+
+
+async def requested_content(call: Call, subject: str, fields: Json) -> Content:
+    """Read the schema of a request, with the tags that the request adds to its text or removes.
+
+    Raises:
+        HttpError: it is malformed, or a tag is meant for what the schema does not have (42201).
+    """
+    content = read_content(fields)
+    change = read_tag_change(fields, "schemaTagsToAdd", "schemaTagsToRemove")
+    return content if change is None else await call.registry.with_tags(subject, content, change)
 
 
 def is_qualified(call: Call) -> bool:

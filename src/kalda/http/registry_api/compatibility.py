@@ -9,10 +9,9 @@ from kalda.http.registry.errors import (
     version_not_found,
 )
 from kalda.http.registry.state import Version
-from kalda.http.registry_api.calls import Call
+from kalda.http.registry_api.calls import Call, requested_content
 from kalda.http.registry_api.requests import (
     json_object,
-    read_content,
     version_number,
 )
 
@@ -35,7 +34,7 @@ async def check_subject(call: Call) -> object:
 
 async def _check(call: Call, subject: str, against: Sequence[Version]) -> object:
     registry, target = call.registry, call.target
-    content = read_content(json_object(call.body))
+    content = await requested_content(call, subject, json_object(call.body))
     if content.is_empty:
         raise invalid_schema("Empty schema")
     is_normalized = target.flag("normalize") or registry.config(subject).get("normalize") is True

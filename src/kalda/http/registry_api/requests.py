@@ -26,6 +26,7 @@ from kalda.http.registry.scope import alias_of
 from kalda.http.registry.state import State
 from kalda.http.registry.subjects import WILDCARD, Subject, context_prefix
 from kalda.schemas.errors import SchemaError
+from kalda.schemas.tags import Entity, EntityType, TagChange, Tags
 
 VERSION_MAX: Final = 2**31 - 1
 
@@ -196,6 +197,35 @@ def read_content(fields: Json) -> Content:
         )
     except SchemaError as error:
         raise invalid_schema(str(error)) from None
+
+
+def read_tag_change(fields: Json, added: str, removed: str) -> TagChange | None:
+    """Read the tags to add and to remove inside a schema; None where there are none.
+
+    Raises:
+        HttpError: they are malformed (42201).
+    """
+    change = TagChange(_read_tags(fields, added), _read_tags(fields, removed))
+    return change if change.entities() else None
+
+
+def _read_tags(fields: Json, name: str) -> Tags:
+    found: dict[Entity, list[str]] = {}
+    given = fields.get(name) or ()
+    for each in given if isinstance(given, (list, tuple)) else (given,):
+        value = each if isinstance(each, dict) else {}
+        named, tags = value.get("schemaEntity"), value.get("tags")
+        entity = named if isinstance(named, dict) else {}
+        path, kind = entity.get("entityPath"), entity.get("entityType")
+        is_list = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+        if not isinstance(path, str) or not path or kind not in set(EntityType) or not is_list:
+            raise invalid_schema(
+                f"{name} has {each!r:.200}; it takes a schemaEntity with an entityPath and the entityType "
+                f"{' or '.join(EntityType)}, and a list of tags"
+            )
+        assert isinstance(tags, list), "it was checked"
+        found.setdefault(Entity(path.removeprefix("."), EntityType(kind)), []).extend(tags)
+    return found
 
 
 def checked_rule_set(value: object) -> Json | None:

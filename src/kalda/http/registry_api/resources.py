@@ -38,6 +38,7 @@ RESOURCES: Final[tuple[Resource, ...]] = (
         Operation.DELETE,
         writes=True,
     ),
+    _resource(f"POST {_VERSION}/tags", subjects.change_tags, Operation.WRITE, writes=True),
     _resource(f"GET {_VERSION}/schema", subjects.get_version_text, Operation.READ),
     _resource(f"GET {_VERSION}/referencedby", subjects.get_referenced_by, Operation.READ),
     _resource(
@@ -71,7 +72,6 @@ RESOURCES: Final[tuple[Resource, ...]] = (
     ),
     _resource("POST /associations", associations.refuse, Operation.NONE),
     _resource("PUT /associations", associations.refuse, Operation.NONE),
-    _resource(f"POST {_VERSION}/tags", server.refuse_tags, Operation.NONE),
     _resource("GET /exporters", server.refuse_exporters, Operation.NONE),
     _resource("POST /exporters", server.refuse_exporters, Operation.NONE),
     _resource("GET /exporters/{name}", server.refuse_exporters, Operation.NONE),

@@ -10,6 +10,7 @@ from kalda.http.registry_api.calls import (
     SCHEMAS_PER_VERSIONS_MAX,
     Call,
     is_qualified,
+    requested_tags,
     requested_text,
     subjects_with_prefix,
 )
@@ -31,6 +32,7 @@ async def get_schema(call: Call) -> object:
     if version is None:
         raise schema_not_found(id_number(call.segment(2)))
     fields = schema_json(version, await requested_text(call, version), qualifies=is_qualified(call))
+    fields |= await requested_tags(call, version)
     if call.target.flag("fetchMaxId"):
         fields["maxId"] = call.registry.state.context(Subject.parse(version.subject).context).max_id
     return fields | times_json(version)

@@ -48,10 +48,3 @@ async def refuse_exporters(_call: Call) -> object:
     raise HttpError(
         501, "exporters are not supported: copy schemas with `kalda schemas export` and `import`", 50101
     )
-
-
-async def refuse_tags(_call: Call) -> object:
-    """Refuse a change of the tags inside a schema."""
-    raise HttpError(
-        501, "tags inside a schema cannot be changed here: register the schema with tags in `metadata`", 50101
-    )

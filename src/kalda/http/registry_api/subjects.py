@@ -1,12 +1,17 @@
 """Serves ``/subjects``: registration, look-up, versions and deletion."""
 
+from dataclasses import replace
+
 from kalda.http.errors import HttpError
 from kalda.http.registry.changes import (
     Registration,
+    RuleChange,
     decide_subject_deletion,
     decide_version_deletion,
 )
+from kalda.http.registry.contents import read_metadata, with_version
 from kalda.http.registry.errors import (
+    invalid_rule_set,
     invalid_schema,
     invalid_subject,
     schema_not_found,
@@ -20,12 +25,15 @@ from kalda.http.registry_api.calls import (
     SCHEMAS_PER_VERSIONS_MAX,
     Call,
     is_qualified,
+    requested_content,
+    requested_tags,
     requested_text,
     subjects_with_prefix,
 )
 from kalda.http.registry_api.requests import (
+    checked_rule_set,
     json_object,
-    read_content,
+    read_tag_change,
     version_number,
     whole_number,
 )
@@ -33,6 +41,7 @@ from kalda.http.registry_api.views import (
     registered_json,
     version_json,
 )
+from kalda.schemas.errors import SchemaError
 
 
 async def list_subjects(call: Call) -> object:
@@ -68,7 +77,12 @@ async def list_versions(call: Call) -> object:
 async def get_version(call: Call) -> object:
     """Return a version of a subject."""
     version = _version(call, with_deleted=call.target.flag("deleted"))
-    return version_json(version, await requested_text(call, version), qualifies=is_qualified(call))
+    return version_json(
+        version,
+        await requested_text(call, version),
+        qualifies=is_qualified(call),
+        tags=await requested_tags(call, version),
+    )
 
 
 async def get_version_text(call: Call) -> object:
@@ -95,20 +109,22 @@ async def register(call: Call) -> object:
     if not is_valid(subject):
         raise invalid_subject(call.segment(1))
     fields = json_object(call.body)
-    if fields.get("schemaTagsToAdd") or fields.get("schemaTagsToRemove") or fields.get("propagateSchemaTags"):
-        raise invalid_schema("tags inside a schema are not supported; keep them in `metadata`")
-    content = read_content(fields)
+    content = await requested_content(call, subject, fields)
+    has_tags = bool(fields.get("schemaTagsToAdd") or fields.get("schemaTagsToRemove"))
     registration = Registration(
         subject,
         content,
-        whole_number(fields, "version", 0),
+        # A version with other tags notes its number in `confluent:version`.
+        whole_number(fields, "version", -1 if has_tags else 0),
         whole_number(fields, "id", -1),
         target.flag("force"),
+        propagates_tags=fields.get("propagateSchemaTags") is True,
     )
     config = registry.config(subject)
     is_normalized = target.flag("normalize") or config.get("normalize") is True
-    has_defaults = any(name.startswith(("default", "override")) for name in config)
-    if not has_defaults and registration.version in (0, -1) and not content.is_empty:
+    is_changed = has_tags or registration.propagates_tags
+    is_changed = is_changed or any(name.startswith(("default", "override")) for name in config)
+    if not is_changed and registration.version in (0, -1) and not content.is_empty:
         found = await registry.find(
             subject, content, is_normalized=is_normalized, latest_only=registration.version == -1
         )
@@ -120,10 +136,41 @@ async def register(call: Call) -> object:
     return registered_json(version, stored, await requested_text(call, version))
 
 
+async def change_tags(call: Call) -> object:
+    """Register a version of a subject again with other tags inside, metadata or rules."""
+    registry, fields = call.registry, json_object(call.body)
+    version = _version(call, with_deleted=False)
+    subject, number = version.subject, whole_number(fields, "newVersion", 0)
+    merged, removed = checked_rule_set(fields.get("rulesToMerge")), fields.get("rulesToRemove")
+    rule_set, rule_change = checked_rule_set(fields.get("ruleSet")), None
+    if merged is not None or removed is not None:
+        if rule_set is not None:
+            raise invalid_rule_set("ruleSet should be omitted if specifying rulesToMerge or rulesToRemove")
+        if not isinstance(removed or [], list):
+            raise invalid_rule_set(f"rulesToRemove is {removed!r:.100}; it takes a list of names")
+        before = number - 1 if number > 0 else -1
+        rule_change = RuleChange(before, merged, [str(each) for each in removed or ()])
+    content = version.content
+    change = read_tag_change(fields, "tagsToAdd", "tagsToRemove")
+    if change is not None:
+        content = await registry.with_tags(subject, content, change)
+    try:
+        metadata = read_metadata(fields.get("metadata"))
+    except SchemaError as error:
+        raise invalid_schema(str(error)) from None
+    metadata = with_version(content.metadata if metadata is None else metadata, number)
+    content = replace(content, metadata=metadata, rule_set=rule_set, given_digest=None)
+    registration = Registration(subject, content, number, rule_change=rule_change)
+    registered, stored = await registry.register(registration, is_normalized=False)
+    call.done(subject=subject, schema_id=registered.id, version=registered.number)
+    return registered_json(registered, stored)
+
+
 async def look_up(call: Call) -> object:
     """Return the version of a subject that holds a schema."""
     registry, target = call.registry, call.target
-    subject, content = call.subject(), read_content(json_object(call.body))
+    subject = call.subject()
+    content = await requested_content(call, subject, json_object(call.body))
     is_normalized = target.flag("normalize") or registry.config(subject).get("normalize") is True
     with_deleted = target.flag("deleted")
     for each in (subject, *in_other_contexts(registry.state, subject)):

@@ -6,11 +6,13 @@ from kalda.http.registry.state import Version
 from kalda.http.registry.subjects import DEFAULT_CONTEXT, Subject, in_context_of
 
 
-def version_json(version: Version, text: str | None = None, *, qualifies: bool = False) -> Json:
+def version_json(
+    version: Version, text: str | None = None, *, qualifies: bool = False, tags: Json | None = None
+) -> Json:
     """Return a version of a subject; with another text of it, and with references that name the context."""
     fields: Json = {"subject": version.subject, "version": version.number, "id": version.id}
     fields |= _content(version, text, qualifies=qualifies)
-    return fields | _times(version)
+    return fields | (tags or {}) | _times(version)
 
 
 def schema_json(version: Version, text: str | None = None, *, qualifies: bool = False) -> Json:

@@ -7,6 +7,7 @@ from kalda.common.overriding import override
 from kalda.schemas.avro.defaults import is_valid_default
 from kalda.schemas.avro.names import check_full_name, check_name
 from kalda.schemas.avro.normalization import normal_form
+from kalda.schemas.avro.tags import tagged_entities, with_tags
 from kalda.schemas.avro.text import loads_schema
 from kalda.schemas.avro.types import (
     ABSENT,
@@ -28,6 +29,7 @@ from kalda.schemas.avro.writing import written
 from kalda.schemas.errors import InvalidSchemaError
 from kalda.schemas.java_json import java_json
 from kalda.schemas.model import ParsedSchema, Schema
+from kalda.schemas.tags import Entity, TagChange
 
 DEPTH_MAX: Final = 100
 """Types inside each other, where the text of a type stands at its first use."""
@@ -81,6 +83,14 @@ class AvroSchema(ParsedSchema):
     @override
     def formatted(self, format_name: str) -> str:
         return written(self.root) if format_name.lower() == "resolved" else self.canonical()
+
+    @override
+    def tagged_entities(self) -> dict[Entity, list[str]]:
+        return tagged_entities(self.root)
+
+    @override
+    def with_tags(self, change: TagChange) -> str:
+        return with_tags(self.canonical(), change)
 
 
 def parse(schema: Schema, dependencies: Mapping[str, str], *, is_new: bool) -> AvroSchema:

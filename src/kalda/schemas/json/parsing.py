@@ -11,8 +11,10 @@ from kalda.schemas.json.dialects import check_by_meta_schema
 from kalda.schemas.json.documents import Documents
 from kalda.schemas.json.loading import Loader
 from kalda.schemas.json.nodes import Node
+from kalda.schemas.json.tags import change_tags, tagged_entities
 from kalda.schemas.json.text import canonical, normalized, read
 from kalda.schemas.model import ParsedSchema, Schema
+from kalda.schemas.tags import Entity, TagChange
 
 
 class JsonSchema(ParsedSchema):
@@ -72,6 +74,16 @@ class JsonSchema(ParsedSchema):
     @override
     def normalized(self) -> str:
         return normalized(self._value)
+
+    @override
+    def tagged_entities(self) -> dict[Entity, list[str]]:
+        return tagged_entities(self._value)
+
+    @override
+    def with_tags(self, change: TagChange) -> str:
+        value = read(self.canonical())
+        change_tags(value, change)
+        return canonical(value)
 
 
 def parse(schema: Schema, dependencies: Mapping[str, str], *, is_new: bool) -> JsonSchema:

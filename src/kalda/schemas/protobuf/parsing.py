@@ -15,8 +15,10 @@ from kalda.schemas.protobuf.from_descriptors import file_of_descriptor
 from kalda.schemas.protobuf.known_files import known_files
 from kalda.schemas.protobuf.reader import read_proto
 from kalda.schemas.protobuf.resolution import Origin, Types
+from kalda.schemas.protobuf.tags import change_tags, tagged_entities
 from kalda.schemas.protobuf.to_descriptors import MAIN_FILE, descriptor_of
 from kalda.schemas.protobuf.writer import normal_form, written
+from kalda.schemas.tags import Entity, TagChange
 
 
 class ProtobufSchema(ParsedSchema):
@@ -72,6 +74,16 @@ class ProtobufSchema(ParsedSchema):
             case "ignore_extensions":
                 return written(self.file, ignores_extensions=True)
         return self.canonical()
+
+    @override
+    def tagged_entities(self) -> dict[Entity, list[str]]:
+        return tagged_entities(self.file)
+
+    @override
+    def with_tags(self, change: TagChange) -> str:
+        file = read_proto(self.canonical())
+        change_tags(file, change)
+        return written(file)
 
     def descriptor_set(self) -> bytes:
         """Return a serialized ``FileDescriptorSet``, as protoc makes it, its own file last.
