@@ -313,12 +313,19 @@ class Sharers:
                 except ClientError:
                     continue
                 lags = {each: None if at is None else at.lag for each, at in found.items()}
-                if len(lags) == _PARTITIONS and not any(lag is None or lag for lag in lags.values()):
+                if len(lags) == _PARTITIONS and not any(lags.values()) and await self._is_empty(lags):
                     return True
         self._world.history.violate(
             "share groups end", f"after {_DRAIN_SECONDS:g} s the group lags by {lags}"
         )
         return False
+
+    async def _is_empty(self, lags: dict[TopicPartition, int | None]) -> bool:
+        """Return whether the partitions without a lag have no records: a group begins with the first."""
+        unknown = {each.partition for each, lag in lags.items() if lag is None}
+        return not unknown or unknown.isdisjoint(
+            partition for partition, _ in await self._read(TOPIC, _PARTITIONS)
+        )
 
     async def _read(self, topic: str, partitions: int) -> dict[tuple[int, int], Any]:
         return await read_all(
