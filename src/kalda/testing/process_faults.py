@@ -37,6 +37,9 @@ class ProcessFaults(PlannedFaults):
         self._open_admin: Final = open_admin
         self._own = FaultPlan()
         """What the brokers carry out themselves."""
+        self._admins: Final[dict[int, Admin]] = {}
+        """The clients by which brokers got the plan. They end it as well: a broker that it cuts off may not
+        be in the metadata any more, so that a new client would not find it."""
 
     @override
     def _check(self, plan: FaultPlan) -> None:
@@ -59,7 +62,16 @@ class ProcessFaults(PlannedFaults):
     def _end_requests(self) -> None:
         if self._own.faults:
             self._own = FaultPlan()
-            self._put("")
+            try:
+                self._put("")
+            finally:
+                self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the clients of the plan in force, which cannot be ended then."""
+        with self._lock:
+            while self._admins:
+                self._admins.popitem()[1].close()
 
     def started(self, broker_id: int) -> None:
         """Put the plan in force on a broker that was started again; its times count from then."""
@@ -72,8 +84,9 @@ class ProcessFaults(PlannedFaults):
             broker_ids = [number for number, each in enumerate(self._processes) if each.is_running]
         errors: dict[int, ClientError] = {}
         for broker_id in broker_ids:
-            with self._open_admin(broker_id) as admin:
-                errors |= admin.alter_faults(plan, [broker_id], outcomes=True).errors
+            if broker_id not in self._admins:
+                self._admins[broker_id] = self._open_admin(broker_id)
+            errors |= self._admins[broker_id].alter_faults(plan, [broker_id], outcomes=True).errors
         for broker_id, error in errors.items():
             if isinstance(error, UnsupportedApiError):
                 raise FaultError(
