@@ -189,11 +189,15 @@ class LogLoader:
             if parsed is None:
                 continue
             end = self._next_offset_of_swap(parsed[0], name)
-            if end is not None:
+            has_original = offset_file_name(parsed[0], LOG_SUFFIX) in self._entries
+            # An empty one may have lost its content; where compaction kept no record, it will do so again.
+            if end is not None and not (end == parsed[0] and has_original):
                 ranges.append((parsed[0], end))
-            elif offset_file_name(parsed[0], LOG_SUFFIX) in self._entries:
+            elif has_original:
                 # The originals are retired in the order of their offsets, so all of them are there.
-                logger.warning("%s: %s is damaged; what it replaces stays", self._topic_partition, name)
+                logger.warning(
+                    "%s: %s is damaged or empty; what it replaces stays", self._topic_partition, name
+                )
                 # The log last: indexes without it would count as a swap that is nearly finished.
                 for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
                     if (other := offset_file_name(parsed[0], suffix + SWAP_SUFFIX)) in self._entries:

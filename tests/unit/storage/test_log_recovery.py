@@ -228,7 +228,7 @@ def test_an_interrupted_swap_of_compaction_is_finished() -> None:
     assert not any(name.endswith(".swap") for name in restarted.file_names())
 
 
-@pytest.mark.parametrize("damage", ["nonsense", "torn", "flipped", "of another segment"])
+@pytest.mark.parametrize("damage", ["nonsense", "torn", "flipped", "empty", "of another segment"])
 def test_a_damaged_swap_does_not_replace_records_that_are_whole(damage: str) -> None:
     """The originals are retired in order: while the first is there, all of them are."""
     broker = filled()
@@ -244,6 +244,8 @@ def test_a_damaged_swap_does_not_replace_records_that_are_whole(damage: str) -> 
             merged.pop()
         case "flipped":
             merged[-1] ^= 1
+        case "empty":
+            merged.clear()
         case _:
             merged = bytearray(whole[1] + whole[0])
     after.nodes[f"{PATH}/{0:020d}.log.swap"] = Node(bytes(merged))
