@@ -476,6 +476,19 @@ def test_a_group_is_reset_to_what_was_shown(
     assert "console-readers" in browser.get("/groups?q=console-readers")
 
 
+def test_a_group_has_a_history(browser: Browser, admin: Admin) -> None:
+    admin.create_topics([NewTopic("console-lost", partitions=1)])
+    where = TopicPartition("console-lost", 0)
+    admin.alter_consumer_group_offsets({"console/lost": {where: 0}})
+    admin.delete_consumer_group_offsets({"console/lost": [where]})
+
+    page = browser.get("/groups/console%2Flost/history")
+
+    assert "The committed offsets of group console/lost in 1 partition of topic console-lost" in page
+    assert "kalda why group console/lost" in page
+    assert "No events are kept" in browser.get("/groups/console-nobody/history")
+
+
 def test_a_users_password_is_in_no_page(secured_http_cluster: HttpCluster) -> None:
     user, password = secured_http_cluster.auth("admin")
     secret = "n0t-shown-anywhere"

@@ -1,4 +1,4 @@
-"""Serves the pages of groups: list, members, lag, offset resets, deletion."""
+"""Serves the pages of groups: list, members, lag, offset resets, deletion; not that of their history."""
 
 import asyncio
 import json
@@ -62,6 +62,12 @@ _DURATION: Final = re.compile(r"(\d{1,9})\s*([smhd])")
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 Description = ConsumerGroupDescription | ClassicGroupDescription
+
+
+def group_tabs(name: str) -> list[tuple[str, str]]:
+    """Return the parts of a group's pages, with their paths."""
+    base = path_of("groups", name)
+    return [("Offsets", base), ("History", f"{base}/history")]
 
 
 async def groups(visit: Visit, reading: Reading) -> Response:
@@ -174,6 +180,8 @@ async def group(visit: Visit, reading: Reading) -> Response:
         title=name,
         section="Groups",
         trail=TRAIL,
+        tabs=group_tabs(name),
+        tab="Offsets",
         command=command_lines.line("groups", "describe", name),
         tiles=[
             ("State", state),

@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 from kalda.http.console import (
     account_pages,
+    group_history,
     group_pages,
     history_pages,
     operations_pages,
@@ -87,6 +88,7 @@ class Console:
             "/pipelines/{pipeline}": pipeline_pages.pipeline,
             "/pipelines/{pipeline}/letters": pipeline_pages.letters,
             "/groups": group_pages.groups,
+            "/groups/{group:path}/history": group_history.group_history,
             "/groups/{group:path}": group_pages.group,
             "/topics": topic_pages.topics,
             "/topics/{topic}": topic_pages.topic,
