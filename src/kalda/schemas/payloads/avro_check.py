@@ -233,12 +233,23 @@ def _raw(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _long(data: bytes, at: int) -> int:
-    return at + 1 if data[at] < 0x80 else _raw(data, at)[1]
+    # Without a call and a loop for up to three bytes, which most numbers have.
+    if data[at] < 0x80:
+        return at + 1
+    if data[at + 1] < 0x80:
+        return at + 2
+    if data[at + 2] < 0x80:
+        return at + 3
+    return _raw(data, at)[1]
 
 
 def _int(data: bytes, at: int) -> int:
     if data[at] < 0x80:
         return at + 1
+    if data[at + 1] < 0x80:
+        return at + 2
+    if data[at + 2] < 0x80:
+        return at + 3
     value, at = _raw(data, at)
     if value >> 32:
         raise _BadError(f"an int is {(value >> 1) ^ -(value & 1)}, which has more than 32 bits")
@@ -277,10 +288,9 @@ def _string(data: bytes, at: int) -> int:
         raise _BadError(
             f"the value ends inside this field, which has {size} bytes; {len(data) - at} are left"
         )
-    text = data[at:end]
-    if not text.isascii():
+    if not data[at:end].isascii():
         try:
-            text.decode()
+            data[at:end].decode()
         except UnicodeDecodeError as error:
             raise _BadError(f"a text is not UTF-8: {error.reason} at byte {error.start}") from None
     return end
@@ -360,7 +370,14 @@ def _array(item: Reader, is_empty: bool) -> Reader:
         index = 0
         try:
             while True:
-                count, at, end = _block(data, at)
+                # Without a call where a block has up to 63 items and no size.
+                raw = data[at]
+                if not raw:
+                    return at + 1
+                if raw < 0x80 and not raw & 1:
+                    count, at, end = raw >> 1, at + 1, -1
+                else:
+                    count, at, end = _block(data, at)
                 if not count:
                     return at
                 if count > (EMPTY_ITEMS_MAX if is_empty else len(data) - at):
