@@ -47,6 +47,10 @@ HEDGE_SECONDS: Final = 0.5
 """How long `send_to_any` waits for one broker before it asks the next as well. A broker answers such requests
 in milliseconds; one that is paused or cut off never answers, and `request.timeout.ms` is half a minute."""
 
+CANDIDATES_MAX: Final = 500
+"""Brokers that `send_to_any` may ask. Apache Kafka's clusters have fewer; to sort the 100,000 that a faulty
+response lists holds the client's thread for seconds."""
+
 NO_NODE: Final = -1
 _BOOTSTRAP_ID_BASE: Final = -2
 """Node ids count down from here for bootstrap servers, whose broker ids are not known."""
@@ -256,9 +260,15 @@ class NetworkClient:
     def candidates(self) -> list[int]:
         """Return the nodes that could take a request for any broker: best first, bootstrap servers last.
 
-        Open connections with few requests in flight come before the others.
+        Open connections with few requests in flight come before the others. Of more than `CANDIDATES_MAX`
+        brokers, those with a connection and some others are returned.
         """
-        known = list(self.metadata.snapshot.brokers)
+        brokers = self.metadata.snapshot.brokers
+        known = list(brokers)
+        if len(known) > CANDIDATES_MAX:
+            connected = [node_id for node_id in self._nodes if node_id in brokers]
+            sample = self.runtime.random.sample(known, CANDIDATES_MAX)
+            known = list(dict.fromkeys((*connected, *sample)))[:CANDIDATES_MAX]
         bootstrap = [_BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
         # Sorting is stable: among equals the order is random, so that not all clients ask the same broker.
         self.runtime.random.shuffle(known)
