@@ -364,7 +364,8 @@ class Sharers:
         counts = {letter.place: letter.deliveries for letter in letters}
         for place, job in jobs.items():
             record = self._deliveries.of(place)
-            is_given_up = reasons.is_dead(place) or (
+            # A rejection may be stored although its leader had no answer and delivered the record again.
+            is_given_up = (reasons.is_dead(place) and record.accepted_epoch < 0) or (
                 record.rejected_epoch >= 0 and record.ends_sent == record.rejections_sent
             )
             if self._options.has_letters and is_given_up and place not in counts:
