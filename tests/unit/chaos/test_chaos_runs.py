@@ -37,7 +37,7 @@ def test_names_are_whole_or_the_first_words_of_several() -> None:
 
 def test_a_run_gets_the_options_that_it_takes() -> None:
     given: dict[str, str | bool | None] = dict.fromkeys(
-        ("seed", "client", "protocol", "records", "minutes", "logins")
+        ("seed", "client", "protocol", "records", "minutes", "logins", "etcd")
     )
     given |= {"rounds": "3", "real_zookeeper": True}
     cluster, dead_letters = selected(["cluster", "dead-letters"])
