@@ -18,7 +18,14 @@ from kalda.formats.avro_format import RegistryAvroDecoder
 from kalda.formats.ddl import parse_schema
 from kalda.formats.decoded import MALFORMED, MISMATCH, BadValueError, Decoded, merged, nullable
 from kalda.formats.framing import columns_of_good, decode_framed, framed_columns, slices_of
-from kalda.formats.json_format import INFERRED_BYTES, JsonDecoder, infer_all, inferred_type
+from kalda.formats.json_format import (
+    INFERRED_BYTES,
+    JsonDecoder,
+    infer_all,
+    inferred_type,
+    type_at,
+)
+from kalda.formats.json_rows import Path, value_at
 from kalda.formats.merging import converted, merged_all, struct_array, without_unions
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
 from kalda.formats.spec import FormatError, FormatSpec
@@ -32,6 +39,13 @@ UNAVAILABLE_VALUE: Final = "UnavailableValue"
 """A column holds the placeholder for a value that the event does not have."""
 _NUMBERS: Final = frozenset(("ts_ms", "ts_us", "ts_ns", "lsn", "pos", "row", "txId", "xmin", "server_id"))
 _OPERATIONS: Final = ("c", "r", "u", "d")
+_ROWS: Final[tuple[Path, ...]] = (
+    ("after",),
+    ("before",),
+    ("payload", "after"),
+    ("payload", "before"),
+)
+"""Where an envelope has rows. Whatever else it has is ignored, unless the metadata has it."""
 _ADVICE: Final = "the metadata has a column of that name: change the option metadata"
 
 
@@ -57,7 +71,7 @@ class DebeziumDecoder:
             self._inner = RegistryAvroDecoder(replace(spec, name="avro-sr", options=inner))
             return
         if spec.schema is None:
-            self._inner = JsonDecoder(FormatSpec("json", options=inner))
+            self._inner = JsonDecoder(FormatSpec("json", options=inner), _ROWS)
             return
         row = parse_schema(spec.schema)
         for name in _names(pa.struct(list(row))):
@@ -104,8 +118,10 @@ class DebeziumDecoder:
         probed = self.with_columns(pa.struct([])).decode(values)
         good = values.filter(probed.good())
         found = self._inner.read(good)
-        kind = infer_all(self._inner.parsed(good)) if found is None else inferred_type(found.type)
-        return _row_type(kind)
+        if found is not None:
+            return merged_all(map(inferred_type, _row_types(found.type)))
+        events = list(self._inner.parsed(good))
+        return merged_all(infer_all(value_at(event, path) for event in events) for path in _ROWS)
 
     def _columns_of(self, schema_id: int, framed: pa.BinaryArray) -> pa.StructType:
         """Return the columns of the rows of Avro values of one id; none when none is good."""
@@ -115,7 +131,7 @@ class DebeziumDecoder:
     def _decode_id(self, schema_id: int, framed: pa.BinaryArray) -> Decoded:
         assert isinstance(self._inner, RegistryAvroDecoder)
         decoded = self._inner.decode_id(schema_id, framed)
-        row = without_unions(_row_type(decoded.columns.type))
+        row = without_unions(merged_all(_row_types(decoded.columns.type)))
         for name in _names(row):
             if name in self._metadata_names():
                 raise FormatError(f"the row of schema {schema_id} has a field {name!r}; {_ADVICE}")
@@ -285,19 +301,10 @@ def _names(kind: pa.DataType) -> list[str]:
     return [field.name for field in kind]
 
 
-def _row_type(envelope: pa.DataType) -> pa.StructType:
-    """Return the fields of ``before`` and ``after``, wherever an envelope has them."""
-    holders = [envelope]
-    index = envelope.get_field_index("payload")
-    if index >= 0 and pa.types.is_struct(envelope.field(index).type):
-        holders.append(envelope.field(index).type)
-    sides = []
-    for holder in holders:
-        for name in ("after", "before"):
-            index = holder.get_field_index(name)
-            if index >= 0 and pa.types.is_struct(holder.field(index).type):
-                sides.append(holder.field(index).type)
-    return merged_all(sides)
+def _row_types(envelope: pa.DataType) -> list[pa.StructType]:
+    """Return the types of ``after`` and ``before``, wherever an envelope has them."""
+    found = (type_at(envelope, path) for path in _ROWS)
+    return [kind for kind in found if kind is not None]
 
 
 def _as(column: pa.StructArray | None, kind: pa.DataType) -> pa.StructArray | pa.Scalar:

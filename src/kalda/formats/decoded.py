@@ -27,6 +27,8 @@ UNKNOWN_SCHEMA: Final = "UnknownSchema"
 """The registry has no schema with the id in the header, or one of another kind."""
 TOO_LARGE: Final = "ValueTooLarge"
 """The value nests too deeply, or has too many fields or items."""
+NO_COLUMN: Final = "FieldWithoutColumn"
+"""Without a declared schema: an object has a field that is no column and would be lost."""
 DECODER_FAILED: Final = "DecoderFailed"
 """The decoder has no answer for the value; the message has the exception."""
 

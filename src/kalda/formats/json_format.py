@@ -10,8 +10,9 @@ number of rows.
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from kalda.formats.decoded import (
     BadValueError,
     Decoded,
     DecodeFailure,
+    joined,
     merged,
     null_rows,
     nullable,
@@ -38,15 +40,29 @@ from kalda.formats.json_rows import (
     EPOCH_MICROS,
     OBJECTS_MAX,
     Convert,
+    FieldNames,
+    Path,
     base64_bytes,
+    check_columns,
     converter,
+    field_names,
     infer,
     nesting,
     openers,
     parse_json,
     parse_object,
+    value_at,
 )
-from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, item_leaves, merged_all, struct_of
+from kalda.formats.merging import (
+    COLUMNS_MAX,
+    FIELDS_MAX,
+    is_unknown,
+    item_leaves,
+    leaf_count,
+    merged_all,
+    struct_array,
+    struct_of,
+)
 from kalda.formats.spec import FormatError, FormatSpec
 from kalda.formats.temporal import parse_temporal
 
@@ -76,16 +92,24 @@ class JsonDecoder:
 
     Without a schema, `columns` finds them: fields of several kinds are texts, and those that are null in all
     values are left out.
+
+    Args:
+        spec: The format.
+        rows: Where values have the objects whose fields are columns. Without a schema, a value is bad if a
+            field there is not null and is no column; elsewhere such fields are ignored.
     """
 
-    def __init__(self, spec: FormatSpec) -> None:
+    def __init__(self, spec: FormatSpec, rows: Sequence[Path] = ((),)) -> None:
         spec.check_options(OPTIONS)
         self._timestamps = spec.choice("timestamp_format", ("iso", *EPOCH_MICROS))
         self._schema: pa.Schema | None = None
         self._is_inferred = False
+        self._rows: Final = tuple(rows)
+        self._kept: dict[Path, FieldNames | None] = {}
         self._parse: Callable[[bytes], object] = parse_json
         self._convert: Convert | None = None
         self._read_schema: pa.Schema | None = None
+        self._seen_schema: pa.Schema | None = None
         self._type: pa.DataType | None = None
         self._item_leaves = 0
         self._fields_max = COLUMNS_MAX
@@ -124,8 +148,16 @@ class JsonDecoder:
             )
         decoder = copy.copy(self)
         decoder._is_inferred = True
-        decoder._parse = parse_object
+        decoder._parse = partial(parse_object, rows=self._rows)
         decoder._set_columns(pa.schema(list(columns)))
+        found = {path: type_at(columns, path) for path in self._rows}
+        # Each field of a row is a column. Those inside of one are not, where they are too many.
+        decoder._kept = {
+            path: field_names(kind)
+            for path, kind in found.items()
+            if kind is not None and any(pa.types.is_nested(field.type) for field in kind)
+        }
+        decoder._fields_max = FIELDS_MAX if decoder._kept else COLUMNS_MAX
         return decoder
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
@@ -135,6 +167,9 @@ class JsonDecoder:
         found = values if positions is None else values.drop_null()
         self._check_size(found)
         rows = self._decode_all(found) if len(found) else null_rows(self._type, 0)
+        if rows is None and self._kept and len(found) > 1 and not _may_infer(_bytes_of(found)):
+            middle = len(values) // 2
+            return joined(map(self.decode, (values.slice(0, middle), values.slice(middle))), self._type)
         if rows is not None:
             if positions is None:
                 return Decoded(rows, ())
@@ -146,27 +181,25 @@ class JsonDecoder:
 
         Texts that look like timestamps may be timestamps. What is null in all of them is there.
         """
-        joined = _joined(values)
-        if joined is None or joined.count(b"{") > OBJECTS_MAX:
-            return None
-        fields = joined.count(b":")
-        if fields > _FIELDS_MAX or fields * joined.count(b"{") > _CELLS_MAX:
+        text = _joined(values)
+        if text is None or not _may_infer(text):
             return None
         try:
-            rows = _read(joined, None, "infer")
+            rows = _read(text, None, "infer")
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
-        return rows if len(rows) == len(values) and len(rows.type) <= COLUMNS_MAX else None
+        kinds = [type_at(rows.type, path) for path in self._rows]
+        is_wide = any(kind and leaf_count(inferred_type(kind)) > COLUMNS_MAX for kind in kinds)
+        return rows if len(rows) == len(values) and not is_wide else None
 
     def _set_columns(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._type = nullable(pa.struct(list(schema)))
         self._item_leaves = item_leaves(self._type)
-        self._fields_max = FIELDS_MAX if any(pa.types.is_nested(f.type) for f in self._type) else COLUMNS_MAX
         self._has_decimals = _has(self._type, pa.types.is_decimal)
         self._has_floats = _has(self._type, pa.types.is_floating)
         if not _has(self._type, pa.types.is_map):
-            self._read_schema = pa.schema([self._read_field(f) for f in schema])
+            self._read_schema = self._seen_schema = pa.schema([self._read_field(f) for f in schema])
 
     def _check_size(self, values: pa.BinaryArray) -> None:
         """Check that objects in arrays do not take far more memory as columns than as JSON."""
@@ -190,29 +223,50 @@ class JsonDecoder:
         """Yield the objects of the values that are good whatever the columns are."""
         for value in values.to_pylist():
             with suppress(BadValueError):
-                yield parse_object(value)
+                yield parse_object(value, self._rows)
 
     def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray | None:
         """Return the rows of values that Arrow's reader takes as a whole, or None."""
         if self._read_schema is None:
             return None
-        joined = _joined(values)
-        if joined is None or (self._is_inferred and _has_wide_value(joined, values, self._fields_max)):
+        text = _joined(values)
+        if text is None or (self._is_inferred and _has_wide_value(text, values, self._fields_max)):
             return None
-        if self._has_decimals and _EXPONENTS.search(joined):
+        if self._has_decimals and _EXPONENTS.search(text):
             return None
-        if self._has_floats and _NEGATIVE_ZERO.search(joined):
+        if self._has_floats and _NEGATIVE_ZERO.search(text):
             return None
         try:
-            rows = _read(joined, self._read_schema, "ignore")
+            rows = self._read_kept(text) if self._kept else _read(text, self._read_schema, "ignore")
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
             return None
         if len(rows) != len(values):
             return None
         assert self._schema is not None
-        if _lacks_required(rows, pa.struct(list(self._schema))):
-            return None
-        return self._finished(rows, self._type)
+        if self._kept:
+            is_whole = self._has_columns_of(rows.type)
+        else:
+            is_whole = not _lacks_required(rows, pa.struct(list(self._schema)))
+        return self._finished(rows, self._type) if is_whole else None
+
+    def _read_kept(self, text: bytes) -> pa.StructArray:
+        """Return rows with a field for each that the values have.
+
+        Fields that are null in all values are no columns, and are known from the first values with them.
+        """
+        try:
+            return _read(text, self._seen_schema, "error")
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            if not _may_infer(text):
+                raise
+        rows = _read(text, self._read_schema, "infer")
+        if self._has_columns_of(rows.type) and leaf_count(rows.type) <= leaf_count(self._type) + FIELDS_MAX:
+            self._seen_schema = pa.schema(list(rows.type))
+        return rows
+
+    def _has_columns_of(self, own: pa.DataType) -> bool:
+        """Return whether no field of a row is lost."""
+        return all(_has_columns(type_at(own, path), type_at(self._type, path)) for path in self._kept)
 
     def _decode_each(self, values: pa.BinaryArray, positions: range | list[int], length: int) -> Decoded:
         failures: list[DecodeFailure] = []
@@ -226,8 +280,11 @@ class JsonDecoder:
             try:
                 found = parse(value)
                 row = convert(found, "")
-                if self._is_inferred and value.count(b":") > self._fields_max:
-                    _check_shown(self._type, infer([found]), "")
+                for path, names in self._kept.items():
+                    part, place = value_at(found, path), ".".join(path)
+                    if value.count(b":") > self._fields_max:
+                        _check_shown(type_at(self._type, path), infer([part]), place)
+                    check_columns(part, names, place)
             except BadValueError as error:
                 failures.append(error.at(position))
             else:
@@ -271,8 +328,7 @@ class JsonDecoder:
             children = [self._finished(array.field(i), f.type) for i, f in enumerate(kind)]
             if any(child is None for child in children):
                 return None
-            mask = array.is_null() if array.null_count else None
-            return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+            return struct_array(children, kind, array)
         if types.is_list(kind):
             items = self._finished(array.values, kind.value_type)
             if items is None:
@@ -324,15 +380,15 @@ def _joined(values: pa.BinaryArray) -> bytes | None:
     if _has_long_number(data[starts[0] : ends[-1]]):
         return None
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-    joined: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()
-    if not joined.isascii():
+    text: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()
+    if not text.isascii():
         try:
-            joined.decode()
+            text.decode()
         except UnicodeDecodeError:
             return None
-    if (b"Inf" in joined or b"-NaN" in joined) and _WORDS.search(joined):
+    if (b"Inf" in text or b"-NaN" in text) and _WORDS.search(text):
         return None
-    return joined
+    return text
 
 
 def _has_long_number(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
@@ -347,10 +403,10 @@ def _has_long_number(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
     )
 
 
-def _read(joined: bytes, schema: pa.Schema | None, unexpected: str) -> pa.StructArray:
+def _read(text: bytes, schema: pa.Schema | None, unexpected: str) -> pa.StructArray:
     table = pj.read_json(
-        pa.BufferReader(joined),
-        read_options=pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+        pa.BufferReader(text),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
         parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
     )
     if not table.num_columns:
@@ -425,9 +481,43 @@ def _check_shown(kind: pa.DataType, own: pa.DataType, path: str) -> None:
             _check_shown(kind.field(index).type, field.type, f"{path}.{field.name}".lstrip("."))
 
 
-def _has_wide_value(joined: bytes, values: pa.BinaryArray, fields_max: int) -> bool:
+def _has_columns(own: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether each field with a value of a type that Arrow's reader found is one of another type."""
+    if pa.types.is_list(own) and pa.types.is_list(kind):
+        return _has_columns(own.value_type, kind.value_type)
+    if not (pa.types.is_struct(own) and pa.types.is_struct(kind)):
+        return True
+    columns = {field.name: field.type for field in kind}
+    return all(
+        _has_columns(field.type, columns[field.name]) if field.name in columns else is_unknown(field.type)
+        for field in own
+    )
+
+
+def type_at(kind: pa.DataType, path: Path) -> pa.DataType | None:
+    """Return the type of a struct inside of another; None without one."""
+    for name in path:
+        index = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
+        if index < 0:
+            return None
+        kind = kind.field(index).type
+    return kind if pa.types.is_struct(kind) else None
+
+
+def _may_infer(text: bytes) -> bool:
+    """Return whether Arrow's reader may find the fields of so many objects by itself."""
+    objects, fields = text.count(b"{"), text.count(b":")
+    return objects <= OBJECTS_MAX and fields <= _FIELDS_MAX and fields * objects <= _CELLS_MAX
+
+
+def _bytes_of(values: pa.BinaryArray) -> bytes:
+    data, starts, ends = value_ranges(values)
+    return bytes(data[starts[0] : ends[-1]])
+
+
+def _has_wide_value(text: bytes, values: pa.BinaryArray, fields_max: int) -> bool:
     """Return whether a value may be too large, as `parse_object` and `_check_shown` define it."""
-    if joined.count(b":") <= fields_max and joined.count(b"{") <= OBJECTS_MAX:
+    if text.count(b":") <= fields_max and text.count(b"{") <= OBJECTS_MAX:
         return False
     return any(
         value.count(b":") > fields_max or value.count(b"{") > OBJECTS_MAX for value in values.to_pylist()

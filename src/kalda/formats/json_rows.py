@@ -14,7 +14,7 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,12 +23,26 @@ import pyarrow as pa
 from kalda.common.json_text import float_word, strict_json
 from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.decimals import decimal_of
-from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, TOO_LARGE, BadValueError
+from kalda.formats.decoded import (
+    INVALID_TEXT,
+    MALFORMED,
+    MISMATCH,
+    NO_COLUMN,
+    NULL_FIELD,
+    TOO_LARGE,
+    BadValueError,
+)
 from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count, merged
 from kalda.formats.temporal import date_days, timestamp_micros
 
 Convert = Callable[[object, str], object]
 """Converts a parsed JSON value at a path to what ``pyarrow.array`` takes, or raises `BadValueError`."""
+
+Path = tuple[str, ...]
+"""The names of the fields that lead to a part of a value; none to the value itself."""
+
+FieldNames = dict[str, "FieldNames | None"]
+"""The names of the fields of a struct, with those inside of them and of the items of arrays."""
 
 EPOCH_MICROS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 _TEXT_MAX: Final = 60
@@ -178,6 +192,46 @@ def _struct(kind: pa.DataType, timestamps: str) -> Convert:
     return convert
 
 
+def field_names(kind: pa.DataType) -> FieldNames | None:
+    """Return the names of the fields of a struct, or of the items of an array; None for another type."""
+    if pa.types.is_list(kind):
+        return field_names(kind.value_type)
+    return {field.name: field_names(field.type) for field in kind} if pa.types.is_struct(kind) else None
+
+
+def check_columns(value: object, names: FieldNames | None, path: str) -> None:
+    """Refuse a value of which a field would be lost, since it is no column.
+
+    By itself it would be one. The values beside it have too many fields together.
+
+    Raises:
+        BadValueError: there is such a field.
+    """
+    if names is None:
+        return
+    if isinstance(value, list):
+        for item in value:
+            check_columns(item, names, f"{path}[]")
+    elif isinstance(value, dict):
+        for name, child in value.items():
+            field = f"{path}.{name}" if path else name
+            if name in names:
+                check_columns(child, names[name], field)
+            elif not _is_empty(child):
+                raise BadValueError(
+                    NO_COLUMN,
+                    f"{field} is no column: the values of a batch have more than {FIELDS_MAX} fields "
+                    "there; declare a schema with those that you need",
+                )
+
+
+def _is_empty(value: object) -> bool:
+    """Return whether a value shows no type: null, or objects and arrays of nothing else."""
+    if isinstance(value, dict):
+        return all(map(_is_empty, value.values()))
+    return value is None or (isinstance(value, list) and all(map(_is_empty, value)))
+
+
 def _list(element: Convert) -> Convert:
     def convert(value: object, path: str) -> object:
         if not isinstance(value, list):
@@ -295,8 +349,15 @@ def mismatch(path: str, expected: str, value: object) -> BadValueError:
     return BadValueError(MISMATCH, f"{path or 'the value'} is {text}; {expected} is expected")
 
 
-def parse_object(value: bytes) -> dict[str, object]:
-    """Return a parsed JSON object whose fields can be columns, whatever they are.
+def value_at(value: object, path: Path) -> object:
+    """Return a part of a parsed value; None without one."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def parse_object(value: bytes, rows: Sequence[Path] = ((),)) -> dict[str, object]:
+    """Return a parsed JSON object whose fields, or those of some objects in it, can be columns.
 
     Raises:
         BadValueError: It is none; or it has a number beyond double, half a surrogate pair, more fields than a
@@ -315,12 +376,18 @@ def parse_object(value: bytes) -> dict[str, object]:
     if b"e" in value or b"E" in value or len(value) > DOUBLE_DIGITS:
         _check_numbers(parsed, "")
     if value.count(b":") > COLUMNS_MAX:
-        count = max(len(parsed), 0 if len(parsed) > COLUMNS_MAX else leaf_count(infer([parsed])))
+        count = max(_column_count(value_at(parsed, path)) for path in rows)
         if count > COLUMNS_MAX:
             raise BadValueError(
                 TOO_LARGE, f"the value has {count} fields; up to {COLUMNS_MAX} can be columns"
             )
     return parsed
+
+
+def _column_count(row: object) -> int:
+    if isinstance(row, dict) and len(row) > COLUMNS_MAX:
+        return len(row)
+    return leaf_count(infer([row]))
 
 
 def _check_numbers(value: object, path: str) -> None:

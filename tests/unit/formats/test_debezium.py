@@ -176,3 +176,41 @@ def test_the_placeholder_is_the_one_of_the_connector() -> None:
         decode(values, unavailable_value="hex:6")
     with pytest.raises(FormatError, match="write none"):
         decode(values, unavailable_value="")
+
+
+@pytest.mark.parametrize(
+    ("envelope", "has_bad_value"),
+    [('{"op":"c","after":%s}', False), ('{"payload":{"op":"c","after":%s}}', True)],
+)
+def test_tables_with_more_columns_than_a_nested_object_has_fields(envelope: str, has_bad_value: bool) -> None:
+    """A row is no nested object: two tables of 600 columns had no column at all, without an error."""
+    rows = [{f"t{table}_{number}": number for number in range(600)} for table in range(2)]
+    rows.append({f"u{number}": number for number in range(1_100)})
+    values = [(envelope % json.dumps(row)).encode() for row in rows]
+    if has_bad_value:
+        values.append((envelope % '{"t":1e400}').encode())  # Arrow's reader does not take such a batch
+
+    decoded = decode(values, None)
+
+    assert [3] * has_bad_value == [failure.row for failure in decoded.errors]
+    assert 2 * 600 + 1_100 + 3 == len(decoded.columns.type)
+    found = [decoded.columns.field(name).to_pylist()[:3] for name in ("t0_5", "t1_5", "u1099")]
+    assert [[5, None, None], [None, 5, None], [None, None, 1_099]] == found
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {f"c{number}": number for number in range(10_001)},
+        {f"s{each}": {f"c{number}": number for number in range(501)} for each in range(20)},
+    ],
+    ids=["plain", "in structs"],
+)
+def test_a_row_of_too_many_columns_is_bad_and_shows_none(row: dict[str, object]) -> None:
+    """The fields of its objects count; one such event would stop the pipeline for all."""
+    wide = json.dumps({"op": "c", "after": row}).encode()
+
+    decoded = decode([CREATED, wide, DELETED], None)
+
+    assert [(1, "ValueTooLarge")] == [(each.row, each.error_class) for each in decoded.errors]
+    assert ["id", "name", "op", "ts_ms", "lsn"] == decoded.columns.type.names

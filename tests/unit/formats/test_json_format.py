@@ -11,6 +11,8 @@ import pytest
 
 from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder, open_encoder
 from kalda.formats.guarded_decoder import GuardedDecoder
+from kalda.formats.json_format import JsonDecoder
+from kalda.formats.merging import extended
 
 
 def decode(values: Sequence[bytes | None], schema: str | None = None, **options: str) -> Decoded:
@@ -444,3 +446,105 @@ def test_an_object_of_too_many_fields_is_bad_beside_a_known_struct(place: str) -
         (each.row, each.message) for each in decoded.errors
     ]
     assert [True, False, True] == decoded.columns.is_valid().to_pylist()
+
+
+def decoded_beside(known: pa.StructType, values: Sequence[bytes], name: str = "json") -> Decoded:
+    """Return a batch as decoded after batches that have shown columns."""
+    array = pa.array(values, pa.binary())
+    decoder = open_decoder(FormatSpec(name))
+    assert isinstance(decoder, GuardedDecoder)
+    return decoder.with_columns(extended(known, decoder.columns(array))).decode(array)
+
+
+STRUCT = pa.struct([("a", pa.int64())])
+MANY = [{f"k{each}-{number}": number for number in range(600)} for each in range(2)]
+
+
+@pytest.mark.parametrize("count", [1, 4_000])
+@pytest.mark.parametrize("place", ["s", "s[]", "s.t"])
+def test_values_that_together_have_too_many_fields_lose_none(place: str, count: int) -> None:
+    """By themselves they are a text; beside a known struct their fields were dropped without an error."""
+
+    def within(inner: object) -> object:
+        return {"s": inner, "s[]": [inner], "s.t": {"t": inner}}[place]
+
+    kinds = {"s": STRUCT, "s[]": pa.list_(STRUCT), "s.t": pa.struct([("t", STRUCT)])}
+    few = [{"a": 1, "b": None, "c": [{}, {"d": [None]}]}] * count
+
+    decoded = decoded_beside(
+        pa.struct([("s", kinds[place])]), [json.dumps({"s": within(each)}).encode() for each in [*MANY, *few]]
+    )
+
+    reason = "is no column: the values of a batch have more than 1000 fields there"
+    assert [(row, "FieldWithoutColumn", f"{place}.k{row}-0 {reason}") for row in (0, 1)] == [
+        (each.row, each.error_class, each.message.partition(";")[0]) for each in decoded.errors
+    ]
+    assert [None, None, *[{"s": within({"a": 1})}] * count] == decoded.columns.to_pylist()
+
+
+def test_the_fields_of_debezium_rows_are_kept_and_those_of_envelopes_ignored() -> None:
+    def event(row: object) -> bytes:
+        return json.dumps({"op": "c", "after": {"s": row}, "source": {"name": "x", "lsn": 7}}).encode()
+
+    values = [event(each) for each in [*MANY, {"a": 1, "b": None}]]
+
+    decoded = decoded_beside(pa.struct([("s", STRUCT)]), values, "debezium-json")
+
+    assert [(row, f"after.s.k{row}-0 is no column") for row in (0, 1)] == [
+        (each.row, each.message.partition(":")[0]) for each in decoded.errors
+    ]
+    assert [None, None, {"s": {"a": 1}, "op": "c", "ts_ms": None, "lsn": 7}] == decoded.columns.to_pylist()
+
+
+@pytest.mark.parametrize("is_read_at_once", [True, False])
+def test_a_value_without_any_column_has_a_row(is_read_at_once: bool) -> None:
+    values = [b'{"none":null}'] * 2 + ([] if is_read_at_once else [b"junk"])
+
+    decoded = decoded_beside(pa.struct([]), values)
+
+    assert [{}, {}] == decoded.columns.to_pylist()[:2]
+
+
+def test_a_struct_keeps_the_order_of_its_columns_beside_fields_that_are_null() -> None:
+    known = pa.struct([("s", pa.struct([("a", pa.int64()), ("b", pa.string())])), ("c", pa.float64())])
+    value = b'{"x":null,"c":1,"s":{"y":[],"b":"B","z":{},"a":1}}'
+
+    decoded = decoded_beside(known, [value] * 2)
+
+    assert ([], [{"s": {"a": 1, "b": "B"}, "c": 1.0}] * 2) == (classes(decoded), decoded.columns.to_pylist())
+
+
+def test_fields_that_are_null_in_all_values_leave_them_to_the_fast_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of many small objects, Arrow's reader finds further fields only in parts."""
+    monkeypatch.setattr(JsonDecoder, "_decode_each", None)
+
+    decoded = decoded_beside(pa.struct([]), [b'{"s":{"a":1,"b":null},"none":null}'] * 20_000)
+
+    assert ([], 20_000) == (classes(decoded), decoded.columns.field("s").to_pylist().count({"a": 1}))
+
+
+def test_fields_that_are_null_do_not_make_values_without_them_bad() -> None:
+    """They are fields of Arrow's rows, and no columns."""
+    known = pa.struct([("s", STRUCT)])
+    values = [b'{"none":null,"s":{"a":1,"b":[]}}', b'{"s":null}', b'{"s":{"a":2}}']
+    array = pa.array(values, pa.binary())
+    decoder = open_decoder(FormatSpec("json"))
+    assert isinstance(decoder, GuardedDecoder)
+    bound = decoder.with_columns(extended(known, decoder.columns(array)))
+
+    found = [bound.decode(array), bound.decode(array.slice(1)), bound.decode(array.slice(0, 1))]
+
+    rows = [{"s": {"a": 1}}, {"s": None}, {"s": {"a": 2}}]
+    assert [rows, rows[1:], rows[:1]] == [each.columns.to_pylist() for each in found]
+    assert [[], [], []] == [classes(each) for each in found]
+
+
+def test_a_value_of_too_many_fields_in_its_objects_is_bad_and_stops_no_other() -> None:
+    wide = {f"s{each}": {f"c{number}": number for number in range(501)} for each in range(20)}
+
+    decoded = decode([b'{"id":1}', json.dumps(wide).encode()])
+
+    assert [(1, "ValueTooLarge")] == classes(decoded)
+    assert ["id"] == decoded.columns.type.names

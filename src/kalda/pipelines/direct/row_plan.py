@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.common.types import TopicPartition
+from kalda.formats.decoded import NO_COLUMN
 from kalda.formats.decoded import DecodeFailure as FormatFailure
 from kalda.formats.merging import extended, merged, settled
 from kalda.formats.spec import FormatError
@@ -217,7 +218,9 @@ class RowPlan:
         except FormatError:
             return shown  # too many columns, which the driver finds for the batch as a whole
         assert plan.decoder is not None, "values have a decoder"
-        good = _good(len(values), plan.decoder.decode(values).errors)
+        errors = plan.decoder.decode(values).errors
+        # A value that is bad only because of a field that these columns lack shows that field.
+        good = _good(len(values), [each for each in errors if each.error_class != NO_COLUMN])
         return self.columns_of(values.filter(good))
 
     def with_columns(self, columns: pa.StructType) -> "RowPlan":
