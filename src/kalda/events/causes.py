@@ -204,25 +204,37 @@ def moved(effect: CausalEvent, cause: CausalEvent) -> bool:
     )
 
 
+_STEP_MS: Final = 2 * _MINUTE
+"""How far a clock must have moved to be a cause where days, hours or minutes count: time servers set clocks
+by a second now and then."""
+
+
 def clock_of_retention(effect: CausalEvent, cause: CausalEvent) -> bool:
     """Return whether records became old at once, as the clock of their broker was set forward."""
     return (
         effect.id.broker_id == cause.id.broker_id
-        and cause.number("milliseconds") > 0
+        and cause.number("milliseconds") >= _STEP_MS
         and "retention.ms" in effect.text("reason")
     )
 
 
 def clock_of_timestamps(effect: CausalEvent, cause: CausalEvent) -> bool:
     """Return whether a leader refused timestamps after its clock was set."""
-    return effect.id.broker_id == cause.id.broker_id and effect.text("reason") == "INVALID_TIMESTAMP"
+    return (
+        effect.id.broker_id == cause.id.broker_id
+        and abs(cause.number("milliseconds")) >= _STEP_MS
+        and effect.text("reason") == "INVALID_TIMESTAMP"
+    )
 
 
 def clock_of_transactions(effect: CausalEvent, cause: CausalEvent) -> bool:
-    """Return whether a transaction timed out as the clock of its coordinator was set forward."""
+    """Return whether a transaction timed out as the clock of its coordinator was set forward.
+
+    The step must be at least half of the time that the transaction had.
+    """
     return (
         effect.id.broker_id == cause.id.broker_id
-        and cause.number("milliseconds") > 0
+        and 2 * cause.number("milliseconds") >= max(effect.number("timeout_ms"), 1)
         and effect.text("reason") == "time-out"
     )
 
@@ -284,12 +296,13 @@ RULES: Final = (
     Rule(EventKind.OFFSETS_DELETED, EventKind.TOPIC_DELETED, deleted_topic, 10 * _MINUTE),
     # Records that a leader does not take: a setting that was just changed, replicas that are not in sync.
     Rule(EventKind.RECORDS_REFUSED, EventKind.CONFIG_CHANGED, changed_limit, 10 * _MINUTE),
-    Rule(EventKind.RECORDS_REFUSED, EventKind.CLOCK_CHANGED, clock_of_timestamps, _DAY),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.CLOCK_CHANGED, clock_of_timestamps, 10 * _MINUTE),
     Rule(EventKind.RECORDS_REFUSED, EventKind.DIRECTORY_FULL, same_leader, 10 * _MINUTE),
     Rule(EventKind.RECORDS_REFUSED, EventKind.DIRECTORY_FAILED, same_leader, 10 * _MINUTE),
     Rule(EventKind.RECORDS_REFUSED, EventKind.ISR_CHANGED, lacks_replicas, _DAY),
     Rule(EventKind.RECORDS_REFUSED, EventKind.LEADER_CHANGED, lacks_replicas, _DAY),
     Rule(EventKind.RECORDS_REFUSED, EventKind.CONFIG_CHANGED, changed_limit, 30 * _DAY),
+    Rule(EventKind.RECORDS_REFUSED, EventKind.CLOCK_CHANGED, clock_of_timestamps, _DAY),
     # Records that are gone.
     Rule(EventKind.RECORDS_DELETED, EventKind.CLOCK_CHANGED, clock_of_retention, 10 * _MINUTE, 0),
     Rule(EventKind.RECORDS_DELETED, EventKind.CONFIG_CHANGED, changed_retention, _DAY),
@@ -297,6 +310,11 @@ RULES: Final = (
     Rule(EventKind.RECORDS_TRUNCATED, EventKind.LEADER_CHANGED, leads_truncated, 30 * _MINUTE),
 )
 """In order of preference for each effect: the first rule that finds a cause wins."""
+
+
+_SET_BACK_MS: Final = 10 * _MINUTE
+"""For how long after a clock was set back its broker's events also count with the times that it had before:
+as long as most rules look back."""
 
 
 class Evidence:
@@ -400,16 +418,25 @@ def _with_steady_clocks(events: Iterable[CausalEvent]) -> list[CausalEvent] | No
     """Return events with the times of clocks as they went before they were set back; None if none was.
 
     The numbers of a broker's events ascend whatever its clock does. A clock that goes forward may be that of
-    a machine that was suspended, which is right before and after.
+    a machine that was suspended, which is right before and after; one that had been set back is put right by
+    it. A step back may have put the clock right itself, so later events keep their times.
     """
-    ahead: dict[int, int] = {}
+    steps: dict[int, tuple[int, int]] = {}
+    was_set_back = False
     found = []
     for event in sorted(events, key=lambda event: event.id):
         broker_id, moved_ms = event.id.broker_id, event.number("milliseconds")
+        ahead_ms, until_ms = steps.get(broker_id, (0, event.time_ms))
         if event.kind == EventKind.CLOCK_CHANGED and moved_ms < -SKEW_MS:
-            ahead[broker_id] = ahead.get(broker_id, 0) - moved_ms
-        found.append(replace(event, time_ms=event.time_ms + ahead.get(broker_id, 0)))
-    return found if ahead else None
+            was_set_back = True
+            ahead_ms, until_ms = ahead_ms - moved_ms, event.time_ms + _SET_BACK_MS
+        elif event.kind == EventKind.CLOCK_CHANGED and moved_ms > SKEW_MS:
+            ahead_ms, until_ms = max(ahead_ms - moved_ms, 0), until_ms + moved_ms
+        if event.time_ms > until_ms:
+            ahead_ms = 0
+        steps[broker_id] = ahead_ms, until_ms
+        found.append(replace(event, time_ms=event.time_ms + ahead_ms))
+    return found if was_set_back else None
 
 
 def _is_vague(event: CausalEvent) -> bool:

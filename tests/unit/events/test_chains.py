@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
+import pytest
+
 from kalda.events.causes import Evidence
 from kalda.events.chains import (
     ROUTINE_OF_LOGS,
@@ -515,6 +517,53 @@ def test_clock_that_was_put_right_leaves_later_events_in_order() -> None:
     story.add(1, 300, K.DIRECTORY_FULL, {"broker": 1}, directory="/data", reason="No space left")
     story.lost_leader(301, 1, None)
     assert [K.DIRECTORY_FULL, K.LEADER_CHANGED] == kinds(story.why())
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        # It was put right, long before.
+        [(-3 * 86_400, -3_600_000)],
+        # It was set back, and put right soon after.
+        [(-3900, -3_600_000), (-3800 + 3_600, 3_600_000)],
+    ],
+)
+def test_clock_that_has_been_right_for_long_explains_nothing(steps: list[tuple[int, int]]) -> None:
+    """An hour after the broker stood still it is killed, which only its next start can explain."""
+    story = Story()
+    for second, moved_ms in steps:
+        story.add(1, second, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=moved_ms)
+    story.add(1, 0, K.PROCESS_STALLED, {"broker": 1}, seconds=20)
+    story.add(0, 3600, K.BROKER_LEFT, {"broker": 1}, broker_epoch=7)
+    assert [K.BROKER_LEFT] == kinds(story.about(lambda event: event.kind == K.BROKER_LEFT))
+
+
+def test_clock_that_a_time_server_sets_is_no_cause() -> None:
+    """Clocks are set by a second or two now and then; a setting that was changed since is the cause."""
+    story = Story()
+    orders: dict[str, str | int] = {"topic": "orders", "partition": 3, "client": "c", "user": "u"}
+    story.add(1, -1200, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=-300_000)
+    changes: dict[str, Plain] = {"message.timestamp.after.max.ms": "1000"}
+    story.add(1, -660, K.CONFIG_CHANGED, {"topic": "orders"}, changes=changes)
+    story.add(1, -1, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=-1_100)
+    story.add(1, 0, K.RECORDS_REFUSED, orders, reason="INVALID_TIMESTAMP", text="too late")
+    assert [K.CONFIG_CHANGED, K.RECORDS_REFUSED] == kinds(story.about(of_names(topic="orders")))
+
+
+def test_clock_that_moved_less_than_half_the_time_of_a_transaction_is_not_its_cause() -> None:
+    story = Story()
+    payments: dict[str, str | int] = {"transactional_id": "payments"}
+    story.add(1, 0, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=29_999)
+    story.add(1, 1, K.TRANSACTION_ABORTED, payments, reason="time-out", timeout_ms=60_000)
+    assert [K.TRANSACTION_ABORTED] == kinds(story.about(of_names(transactional_id="payments")))
+
+
+def test_clock_that_moved_by_a_second_does_not_make_records_old() -> None:
+    story = Story()
+    logs: dict[str, str | int] = {"topic": "logs", "partition": 0}
+    story.add(1, 0, K.CLOCK_CHANGED, {"broker": 1}, milliseconds=1_100)
+    story.add(1, 6, K.RECORDS_DELETED, logs, reason="older than retention.ms=604800000", **gone(0))
+    assert [K.RECORDS_DELETED] == kinds(story.about(of_record("logs", 0, 5)))
 
 
 def test_alerts_of_tls_are_explained() -> None:
