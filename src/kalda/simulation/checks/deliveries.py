@@ -91,6 +91,13 @@ class _Hold:
         self.grant: Final = grant
         self.at_ms: Final = at_ms
         self.is_decided = False
+        self.doubts = 0
+        """How many acknowledgements of deliveries before to the same member may be taken for ones of this."""
+
+    @property
+    def may_be_over(self) -> bool:
+        """Whether the member has acknowledged the record, or its leader may think so."""
+        return self.is_decided or self.doubts > 0
 
 
 class _Sent(NamedTuple):
@@ -148,9 +155,9 @@ class DeliveryCheck:
         hold = record.holds[member] = _Hold(count, grant, now_ms)
         if member == record.rejected_by:
             record.rejected_count = 0
-        # An acknowledgement of the delivery before may be under way, and would be taken for one of this.
-        hold.is_decided = before is not None and before.is_decided and bool(record.sent.get(member))
-        if grant is not None and (before is None or not before.is_decided):
+        # Acknowledgements that are under way would be taken for ones of this delivery.
+        hold.doubts = sum(each.kind != AcknowledgeType.RENEW for each in record.sent.get(member, ()))
+        if grant is not None and (before is None or not before.may_be_over):
             self._undecided[member, place] = hold
         record.wait = None
         return found
@@ -259,6 +266,9 @@ class DeliveryCheck:
         if is_refused:
             record.ends_sent -= kind in _ENDS
             record.rejections_sent -= kind == AcknowledgeType.REJECT
+            last = record.holds[member]
+            if last is not hold and kind != AcknowledgeType.RENEW and last.doubts:
+                last.doubts -= 1
         if not is_stored:
             return []
         if kind == AcknowledgeType.ACCEPT and record.accepted_epoch < 0:
@@ -305,7 +315,7 @@ def _contradictions(
         held = hold.grant
         if (
             other != member
-            and not hold.is_decided
+            and not hold.may_be_over
             and held is not None
             and held.leader is grant.leader
             and now_ms < held.deadline_ms

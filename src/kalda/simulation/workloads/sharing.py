@@ -310,11 +310,14 @@ class Sharers:
                 await consumer.commit(timeout_s=_ANSWER_SECONDS)
                 try:
                     found = (await admin.list_share_group_offsets([GROUP]))[GROUP]
-                except ClientError:
+                    lags = {each: None if at is None else at.lag for each, at in found.items()}
+                    if len(lags) < _PARTITIONS or any(lags.values()):
+                        continue
+                    async with asyncio.timeout(end - self._world.now):
+                        if await self._is_empty(lags):
+                            return True
+                except (ClientError, TimeoutError):
                     continue
-                lags = {each: None if at is None else at.lag for each, at in found.items()}
-                if len(lags) == _PARTITIONS and not any(lags.values()) and await self._is_empty(lags):
-                    return True
         self._world.history.violate(
             "share groups end", f"after {_DRAIN_SECONDS:g} s the group lags by {lags}"
         )
@@ -365,7 +368,9 @@ class Sharers:
         for place, job in jobs.items():
             record = self._deliveries.of(place)
             # A rejection may be stored although its leader had no answer and delivered the record again.
-            is_given_up = (reasons.is_dead(place) and record.accepted_epoch < 0) or (
+            has_unanswered = record.rejected_epoch < 0 < record.rejections_sent
+            is_accepted = record.accepted_epoch >= 0 and has_unanswered
+            is_given_up = (reasons.is_dead(place) and not is_accepted) or (
                 record.rejected_epoch >= 0 and record.ends_sent == record.rejections_sent
             )
             if self._options.has_letters and is_given_up and place not in counts:

@@ -126,6 +126,26 @@ def test_a_release_under_way_may_be_taken_for_one_of_the_next_delivery() -> None
     assert [] == group.deliver("b", 2, 500, later)
 
 
+def test_a_refused_release_was_not_taken_for_one_of_the_next_delivery() -> None:
+    group = Group()
+    group.deliver("a", 1, 0)
+    group.check.sent("a", AT, AcknowledgeType.RELEASE, 10)
+    later = Leader(5)
+    group.deliver("a", 1, 11, later)
+    group.check.answered("a", AT, is_stored=False, is_refused=True)
+    assert ["one member at a time"] == group.deliver("b", 2, 500, later)
+
+
+def test_a_refused_release_does_not_undo_that_of_the_next_delivery() -> None:
+    group = Group()
+    group.deliver("a", 1, 0)
+    group.check.sent("a", AT, AcknowledgeType.RELEASE, 10)
+    group.deliver("a", 2, 11 + BACKOFF_MS)
+    group.check.sent("a", AT, AcknowledgeType.RELEASE, 300)
+    group.check.answered("a", AT, is_stored=False, is_refused=True)
+    assert [] == group.deliver("b", 3, 600)
+
+
 def test_an_answered_release_is_not_taken_for_one_of_the_next_delivery() -> None:
     group = Group()
     group.deliver("a", 1, 0)
