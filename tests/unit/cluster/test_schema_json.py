@@ -188,6 +188,22 @@ def test_small_znodes_are_read_back() -> None:
     assert "abc" == schema.decode_cluster_id(schema.encode_cluster_id("abc"))
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"1",
+        b"{}",
+        b'{"ended_by":["/a"],"broker_epoch":40}',
+        b'{"ended_by":{"/a":1},"broker_epoch":40}',
+        b'{"ended_by":{"/a":"broken"},"broker_epoch":"40"}',
+    ],
+)
+def test_a_log_directory_event_counts_though_its_field_has_another_form(field: bytes) -> None:
+    """The leaders on the failed disk have to move."""
+    data = b'{"version":1,"broker":4,"event":1,"kalda":' + field + b"}"
+    assert schema.LogDirEvent(4) == schema.decode_log_dir_event(data)
+
+
 DECODERS: list[Callable[[bytes], object]] = [
     lambda data: schema.decode_broker(1, data),
     lambda data: schema.decode_topic("t", data),

@@ -34,7 +34,6 @@ logger: Final = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 1.0
 """The pause between two attempts to notify the controller, and between two probes of a directory."""
 
-
 END_NOTICE_SECONDS_MAX: Final = 2.0
 """How long a broker that ends without a log directory tries to notify the controller."""
 
