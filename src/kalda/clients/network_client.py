@@ -52,8 +52,8 @@ CANDIDATES_MAX: Final = 500
 response lists holds the client's thread for seconds."""
 
 NO_NODE: Final = -1
-_BOOTSTRAP_ID_BASE: Final = -2
-"""Node ids count down from here for bootstrap servers, whose broker ids are not known."""
+BOOTSTRAP_ID_BASE: Final = -2
+"""The id of the first bootstrap server, from which ids count down: broker ids are not known there."""
 
 
 def coordinator_node_id(broker_id: int) -> int:
@@ -269,7 +269,7 @@ class NetworkClient:
             connected = [node_id for node_id in self._nodes if node_id in brokers]
             sample = self.runtime.random.sample(known, CANDIDATES_MAX)
             known = list(dict.fromkeys((*connected, *sample)))[:CANDIDATES_MAX]
-        bootstrap = [_BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
+        bootstrap = [BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
         # Sorting is stable: among equals the order is random, so that not all clients ask the same broker.
         self.runtime.random.shuffle(known)
         self.runtime.random.shuffle(bootstrap)
@@ -421,11 +421,11 @@ class NetworkClient:
 
     def _adopt_bootstrap(self, node_id: int, address: tuple[str, int]) -> NodeConnection | None:
         """Take over the connection to a bootstrap server that turned out to be this broker."""
-        if node_id <= _BOOTSTRAP_ID_BASE or is_coordinator_node_id(node_id):
+        if node_id <= BOOTSTRAP_ID_BASE or is_coordinator_node_id(node_id):
             return None
         for index, bootstrap_address in enumerate(self._bootstrap):
             if bootstrap_address == address:
-                node = self._nodes.pop(_BOOTSTRAP_ID_BASE - index, None)
+                node = self._nodes.pop(BOOTSTRAP_ID_BASE - index, None)
                 if node is not None:
                     node.metrics = self._node_metrics(node_id)
                 return node
@@ -451,8 +451,8 @@ class NetworkClient:
 
     def _address(self, node_id: int) -> tuple[str, int] | None:
         """Return where a node is now; None where the metadata does not have it."""
-        if node_id <= _BOOTSTRAP_ID_BASE:
-            return self._bootstrap[_BOOTSTRAP_ID_BASE - node_id]
+        if node_id <= BOOTSTRAP_ID_BASE:
+            return self._bootstrap[BOOTSTRAP_ID_BASE - node_id]
         brokers = self.metadata.snapshot.brokers
         broker = brokers.get(node_id) or brokers.get(COORDINATOR_ID_BASE - node_id)
         return None if broker is None else (broker.host, broker.port)

@@ -417,7 +417,6 @@ class ProcessCluster(ClientConfigs):
 
     def _kill_all(self) -> None:
         self._faults.close()
-        self._faults.disconnect()
         self._namespaces.end()
         self._namespace_brokers.end()
         for process in (*self._brokers, self._coordinator):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda.clients.admin.admin import Admin
+from kalda.clients.network_client import BOOTSTRAP_ID_BASE
 from kalda.common.overriding import override
 from kalda.faults import BrokerEffect, BrokerFault, FaultError, FaultPlan, LinkFault
 from kalda.faults.model import ALL
@@ -37,9 +38,6 @@ class ProcessFaults(PlannedFaults):
         self._open_admin: Final = open_admin
         self._own = FaultPlan()
         """What the brokers carry out themselves."""
-        self._admins: Final[dict[int, Admin]] = {}
-        """The clients by which brokers got the plan. They end it as well: a broker that it cuts off may not
-        be in the metadata any more, so that a new client would not find it."""
 
     @override
     def _check(self, plan: FaultPlan) -> None:
@@ -62,16 +60,7 @@ class ProcessFaults(PlannedFaults):
     def _end_requests(self) -> None:
         if self._own.faults:
             self._own = FaultPlan()
-            try:
-                self._put("")
-            finally:
-                self.disconnect()
-
-    def disconnect(self) -> None:
-        """Close the clients of the plan in force, which cannot be ended then."""
-        with self._lock:
-            while self._admins:
-                self._admins.popitem()[1].close()
+            self._put("")
 
     def started(self, broker_id: int) -> None:
         """Put the plan in force on a broker that was started again; its times count from then."""
@@ -84,9 +73,10 @@ class ProcessFaults(PlannedFaults):
             broker_ids = [number for number, each in enumerate(self._processes) if each.is_running]
         errors: dict[int, ClientError] = {}
         for broker_id in broker_ids:
-            if broker_id not in self._admins:
-                self._admins[broker_id] = self._open_admin(broker_id)
-            errors |= self._admins[broker_id].alter_faults(plan, [broker_id], outcomes=True).errors
+            with self._open_admin(broker_id) as admin:
+                # A broker that the plan cuts off may not be in the metadata any more.
+                failed = admin.alter_faults(plan, [BOOTSTRAP_ID_BASE], outcomes=True).errors
+            errors.update((broker_id, error) for error in failed.values())
         for broker_id, error in errors.items():
             if isinstance(error, UnsupportedApiError):
                 raise FaultError(
@@ -94,6 +84,7 @@ class ProcessFaults(PlannedFaults):
                 ) from error
             # A fault of its disk may have ended it.
             if self._processes[broker_id].is_running:
+                error.add_note(f"The plan was for broker {broker_id}.")
                 raise error
 
     def applied(self) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.errors import error_for
+from kalda.clients.network_client import BOOTSTRAP_ID_BASE
 from kalda.common.errors import ErrorCode
 from kalda.faults import FaultPlan
 from kalda.testing.planned_faults import FaultyCluster
@@ -14,22 +15,23 @@ from kalda.testing.process_faults import ProcessFaults
 
 
 class Brokers:
-    """Two brokers, of which the clients find those that are registered when they connect."""
+    """Two brokers, of which the clients find those that are registered, by metadata that is always fresh."""
 
     def __init__(self) -> None:
         self.plans = {0: "", 1: ""}
         self.registered = {0, 1}
         self.open = 0
 
-    def admin(self, _: int | None) -> Admin:
+    def admin(self, broker_id: int | None) -> Admin:
+        assert broker_id is not None
         self.open += 1
-        return cast(Admin, AdminOfOne(self))
+        return cast(Admin, AdminOfOne(self, broker_id))
 
 
 class AdminOfOne:
-    def __init__(self, brokers: Brokers) -> None:
+    def __init__(self, brokers: Brokers, bootstrap: int) -> None:
         self._brokers = brokers
-        self._known = set(brokers.registered)
+        self._bootstrap = bootstrap
 
     def __enter__(self) -> "AdminOfOne":
         return self
@@ -42,9 +44,14 @@ class AdminOfOne:
 
     def alter_faults(self, plan: str, broker_ids: Sequence[int], *, outcomes: bool) -> Any:
         assert outcomes
-        missing = [each for each in broker_ids if each not in self._known]
-        self._brokers.plans.update(dict.fromkeys(set(broker_ids) - set(missing), plan))
-        errors = {each: error_for(ErrorCode.BROKER_NOT_AVAILABLE, "") for each in missing}
+        errors = {}
+        for each in broker_ids:
+            if each == BOOTSTRAP_ID_BASE:
+                self._brokers.plans[self._bootstrap] = plan
+            elif each in self._brokers.registered:
+                self._brokers.plans[each] = plan
+            else:
+                errors[each] = error_for(ErrorCode.BROKER_NOT_AVAILABLE, "")
         return SimpleNamespace(errors=errors)
 
 

@@ -21,7 +21,13 @@ from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.admin.routes import Coordinator, PartitionLeader, leaders_in, leaders_request
 from kalda.clients.argument_checks import check_collection
 from kalda.clients.errors import ClientError, IllegalStateError, UnsupportedApiError, error_for
-from kalda.clients.network_client import NO_NODE, NetworkClient, broker_id_of, is_coordinator_node_id
+from kalda.clients.network_client import (
+    BOOTSTRAP_ID_BASE,
+    NO_NODE,
+    NetworkClient,
+    broker_id_of,
+    is_coordinator_node_id,
+)
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.metadata import MetadataResponse
@@ -82,6 +88,8 @@ class AdminCallRunner:
         Raises:
             ClientError: no broker can be reached, none is the controller now, or the broker is not known.
         """
+        if target == BOOTSTRAP_ID_BASE:
+            return target
         metadata = self.client.metadata
         if metadata.snapshot.version == 0:
             await self.client.refresh_metadata(timeout_ms=timeout_ms)

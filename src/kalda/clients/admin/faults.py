@@ -67,7 +67,8 @@ class FaultMethods(AdminMethods):
 
         Args:
             plan: The plan in its short form; an empty one ends all faults.
-            broker_ids: The brokers; None for all.
+            broker_ids: The brokers; None for all. -2 is the first bootstrap server, also while its broker is
+                not in the metadata.
             outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 

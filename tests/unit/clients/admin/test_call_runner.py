@@ -20,6 +20,7 @@ from kalda.clients.admin.routes import AnyBroker, Broker, Controller, Coordinato
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import BrokerConnectionError, IllegalStateError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.network_client import BOOTSTRAP_ID_BASE
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.messages.delete_groups import (
@@ -286,6 +287,17 @@ def test_a_call_that_waits_for_metadata_to_its_end_says_why_none_comes() -> None
         call = await it.start(AnyBroker(), "a")
         await asyncio.wait([call])
         assert "delete a: gave up after 10000 ms; last: Connection refused" == str(error_of(call, "a"))
+
+    calling(scenario)
+
+
+def test_a_bootstrap_server_is_asked_without_metadata() -> None:
+    async def scenario(it: Calling) -> None:
+        it.network.metadata.snapshot = replace(it.network.metadata.snapshot, version=0, brokers={})
+        call = await it.start(Broker(int), str(BOOTSTRAP_ID_BASE))
+        assert [BOOTSTRAP_ID_BASE] == it.nodes()
+        await it.answer()
+        assert {"-2": "-2"} == dict(await call)
 
     calling(scenario)
 
