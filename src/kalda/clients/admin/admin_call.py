@@ -159,6 +159,8 @@ class _Pending(Generic[K]):
     failures: int = 0
     unknown_since: float | None = None
     is_in_flight: bool = False
+    is_sent: bool = False
+    """Whether it is in flight in a request to a broker that was reached."""
     is_unanswered: bool = False
     """Whether a request for the key was lost: the broker may have processed it."""
     last_error: ClientError | None = None
@@ -222,7 +224,7 @@ class AdminCall(Generic[K, V]):
         by_target: dict[Target | None, list[K]] = {}
         for pending in self._pending.values():
             if not pending.is_in_flight and pending.not_before <= now:
-                pending.is_in_flight = True
+                pending.is_in_flight, pending.is_sent = True, False
                 by_target.setdefault(self._target(pending), []).append(pending.key)
         return [Dispatch(tuple(keys), target) for target, keys in by_target.items()]
 
@@ -244,6 +246,7 @@ class AdminCall(Generic[K, V]):
             error = self.operation.refusal(key, context)
             if error is None:
                 accepted.append(key)
+                self._pending[key].is_sent = True
             else:
                 self._fail(self._pending[key], error)
         return list(self.operation.requests(accepted, context)) if accepted else []
@@ -305,7 +308,8 @@ class AdminCall(Generic[K, V]):
         if now < self.deadline:
             return
         for pending in list(self._pending.values()):
-            last = pending.last_error or unreached
+            is_answer_awaited = pending.is_in_flight and pending.is_sent
+            last = pending.last_error or (None if is_answer_awaited else unreached)
             text = f"{self.operation.what(pending.key)}: gave up after {self._timeout_ms} ms"
             error = RequestTimedOutError(text if last is None else f"{text}; last: {last}")
             error.__cause__ = last

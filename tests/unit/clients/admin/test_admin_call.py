@@ -245,6 +245,18 @@ def test_keys_that_waited_for_a_broker_say_why_none_answers() -> None:
     assert refused is error.__cause__
 
 
+def test_keys_at_a_broker_that_does_not_answer_do_not_say_why_others_cannot_be_reached() -> None:
+    call = call_on(AnyBroker(), "a")
+    (dispatch,) = call.due(0.0)
+    call.prepare(dispatch, CONTEXT)
+
+    call.expire(TIMEOUT_MS / 1000, BrokerConnectionError("Connection refused"))
+
+    error = call.outcomes().errors["a"]
+    assert "delete a: gave up after 10000 ms" == str(error)
+    assert error.__cause__ is None
+
+
 def test_a_response_after_the_end_of_a_key_is_ignored() -> None:
     call = call_on(AnyBroker(), "a")
     (dispatch,) = call.due(0.0)
