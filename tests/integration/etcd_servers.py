@@ -220,27 +220,25 @@ class EtcdCluster:
         return ",".join(server.peer for server in self.servers)
 
     def _member_id(self, server: EtcdServer) -> str | None:
-        members = [line.split(", ") for line in self.ctl("member", "list").splitlines()]
+        members = [line.split(", ") for line in self._ctl_again("member", "list").splitlines()]
         return next((fields[0] for fields in members if fields[2] == server.name), None)
 
-    def _ctl_again(self, *arguments: str) -> None:
-        """Run etcdctl until it succeeds.
+    def _ctl_again(self, *arguments: str) -> str:
+        """Run etcdctl until it succeeds, and return what it prints; empty if an attempt before succeeded.
 
         etcd may have no leader, and adds no member before all others have been connected for 5 seconds.
         """
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                self.ctl(*arguments)
+                return self.ctl(*arguments)
             except RuntimeError as error:
                 # An attempt without an answer may have succeeded.
                 if "not found" in str(error) or "already" in str(error):
-                    return
+                    return ""
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
-            else:
-                return
 
     def _is_serving(self, server: EtcdServer) -> bool:
         deadline = time.monotonic() + START_SECONDS
