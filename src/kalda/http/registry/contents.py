@@ -29,10 +29,6 @@ _RULE_LATER_TEXTS: Final = ("expr", "onSuccess", "onFailure")
 _RULE_LISTS: Final = ("migrationRules", "domainRules", "encodingRules")
 
 
-class InvalidRuleSetError(SchemaError):
-    """A rule set, or metadata, is malformed; the message names the rule and what is wrong."""
-
-
 @dataclass(frozen=True)
 class Content:
     """A schema with all that belongs to its identity."""
@@ -158,12 +154,12 @@ def read_rule_set(value: object) -> Json | None:
     """Read a rule set and check what can be checked without running rules.
 
     Raises:
-        InvalidRuleSetError: a rule lacks something, or its name is used twice.
+        SchemaError: a rule lacks something, or its name is used twice.
     """
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise InvalidRuleSetError(f"Invalid rule set: {value!r:.100} is no object")
+        raise SchemaError(f"Invalid rule set: {value!r:.100} is no object")
     names: set[str] = set()
     rule_set: Json = {}
     for kind, modes, words in (
@@ -175,7 +171,7 @@ def read_rule_set(value: object) -> Json | None:
         if not rules:
             continue
         if not isinstance(rules, list):
-            raise InvalidRuleSetError(f"{kind} is no list")
+            raise SchemaError(f"{kind} is no list")
         rule_set[kind] = [_read_rule(each, names, modes, words) for each in rules]
     if value.get("enableAt") is not None:
         rule_set["enableAt"] = value["enableAt"]
@@ -248,30 +244,30 @@ def with_version(metadata: Json | None, version: int | None) -> Json:
 
 def _read_rule(value: object, names: set[str], modes: tuple[str, ...], words: str) -> Json:
     if not isinstance(value, dict):
-        raise InvalidRuleSetError(f"Invalid rule: {value!r:.100} is no object")
+        raise SchemaError(f"Invalid rule: {value!r:.100} is no object")
     name = value.get("name")
     if name is None:
-        raise InvalidRuleSetError("Missing rule name")
+        raise SchemaError("Missing rule name")
     if not name:
-        raise InvalidRuleSetError("Empty rule name")
+        raise SchemaError("Empty rule name")
     if not isinstance(name, str) or not _RULE_NAME.fullmatch(name):
-        raise InvalidRuleSetError(
+        raise SchemaError(
             f"Illegal character in rule name: {name!s:.100}; it takes up to 64 letters, digits, _ and -"
         )
     if name in names:
-        raise InvalidRuleSetError(f"Found rule with duplicate name '{name}'")
+        raise SchemaError(f"Found rule with duplicate name '{name}'")
     names.add(name)
     if value.get("type") is None:
-        raise InvalidRuleSetError(f"Missing rule type of rule {name}")
+        raise SchemaError(f"Missing rule type of rule {name}")
     mode = value.get("mode")
     if mode is not None and mode not in modes:
-        raise InvalidRuleSetError(f"{words}, and rule {name} has {mode!s:.100}")
+        raise SchemaError(f"{words}, and rule {name} has {mode!s:.100}")
     if mode is None:
         value = {**value, "mode": "WRITEREAD" if "WRITEREAD" in modes else "UPDOWN"}
     if value["mode"] not in ("WRITEREAD", "UPDOWN"):
         for action in ("onSuccess", "onFailure"):
             if "," in str(value.get(action) or ""):
-                raise InvalidRuleSetError(
+                raise SchemaError(
                     f"Multiple actions only valid with WRITEREAD and UPDOWN, and rule {name} has "
                     f"{action}={value[action]!s:.100}"
                 )

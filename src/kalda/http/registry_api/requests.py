@@ -15,7 +15,6 @@ from kalda.common.received_json import loads_body
 from kalda.http.errors import HttpError
 from kalda.http.registry.contents import (
     Content,
-    InvalidRuleSetError,
     Json,
     read_metadata,
     read_references,
@@ -218,7 +217,8 @@ def _read_tags(fields: Json, name: str) -> Tags:
         entity = named if isinstance(named, dict) else {}
         path, kind = entity.get("entityPath"), entity.get("entityType")
         is_list = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
-        if not isinstance(path, str) or not path or kind not in set(EntityType) or not is_list:
+        is_entity = isinstance(path, str) and path and isinstance(kind, str) and kind in set(EntityType)
+        if not is_entity or not is_list:
             raise invalid_schema(
                 f"{name} has {each!r:.200}; it takes a schemaEntity with an entityPath and the entityType "
                 f"{' or '.join(EntityType)}, and a list of tags"
@@ -236,7 +236,7 @@ def checked_rule_set(value: object) -> Json | None:
     """
     try:
         return read_rule_set(value)
-    except InvalidRuleSetError as error:
+    except SchemaError as error:
         raise invalid_rule_set(str(error)) from None
 
 
