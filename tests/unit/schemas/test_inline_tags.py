@@ -66,6 +66,36 @@ JSON = json.dumps(
         "definitions": {"Address": {"type": "object", "properties": {"street": {"type": "string"}}}},
     }
 )
+JSON_SIDE_BY_SIDE = json.dumps(
+    {
+        "allOf": [
+            {"type": "object", "properties": {"a": {"type": "string"}}},
+            {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}},
+        ],
+        "properties": {
+            "a": {"type": "string"},
+            "c": {
+                "type": ["object", "array"],
+                "anyOf": [{"type": "object", "properties": {"d": {}}}],
+                "items": {"type": "object", "properties": {"d": {}}},
+                "properties": {"d": {}},
+            },
+        },
+    }
+)
+JSON_REFERENCE = json.dumps(
+    {
+        "$ref": "#/definitions/Address",
+        "definitions": {"Address": {"type": "object", "properties": {"street": {"type": "string"}}}},
+    }
+)
+JSON_ARRAY = json.dumps(
+    {
+        "type": "array",
+        "items": {"$ref": "#/$defs/Address"},
+        "$defs": {"Address": {"type": "object", "properties": {"street": {"type": "string"}}}},
+    }
+)
 PROTOBUF = """syntax = "proto3";
 package shop;
 
@@ -119,6 +149,25 @@ message Order {
                 field("object.definitions.Address.object.street"),
             ],
         ),
+        (
+            SchemaType.JSON,
+            JSON_SIDE_BY_SIDE,
+            [
+                record("allof.0.allof.1.object"),
+                field("allof.0.allof.0.object.a"),
+                field("allof.0.allof.1.object.b"),
+                field("allof.1.object.a"),
+                field("allof.1.object.c.allof.0.anyof.0.array.object.d"),
+                field("allof.1.object.c.allof.1.anyof.0.object.d"),
+                field("allof.1.object.c.allof.2.anyof.1.object.d"),
+            ],
+        ),
+        (
+            SchemaType.JSON,
+            JSON_REFERENCE,
+            [record("object.definitions.Address.object"), field("object.definitions.Address.object.street")],
+        ),
+        (SchemaType.JSON, JSON_ARRAY, [field("object.$defs.Address.object.street")]),
         (
             SchemaType.PROTOBUF,
             PROTOBUF,
@@ -223,6 +272,7 @@ def test_a_tag_that_is_added_and_removed_is_removed() -> None:
                     "object.either.oneof.9.object.x",
                     "object.either.oneof.x",
                     "object.either.oneof",
+                    f"object.either.oneof.{'9' * 5_000}.object",
                     "object.lines.array",
                     "not",
                     "conditional",

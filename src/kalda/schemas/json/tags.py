@@ -3,7 +3,7 @@
 A path names the keywords on the way, as Confluent's registry does: ``object.tags.array.object.name`` is the
 property ``name`` of the objects in the array ``tags``. Members of ``allOf``, ``anyOf`` and ``oneOf`` have an
 index, which counts them in the order of `_order`, whatever their order in the text. A schema with several
-types, or with keywords side by side, has paths as if it was an ``anyOf`` or an ``allOf`` of its parts.
+types, or with keywords side by side, has paths as if it were an ``anyOf`` or an ``allOf`` of its parts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,8 +46,10 @@ def change_tags(root: object, change: TagChange) -> None:
     Raises:
         UnknownEntityError: It does not have an object or property of the change.
     """
+    known = dict(_entities(root, "", in_field=False))
     for entity in change.entities():
-        found = _find(root, entity.type, entity.names)
+        # The path of an entity wins over the one that may be read otherwise, as that of another part.
+        found = known[entity] if entity in known else _find(root, entity.type, entity.names)
         if found is not None:
             change_properties(found, entity, change)
         elif not change.is_lenient:
@@ -77,6 +79,8 @@ def _entities(node: object, scope: str, *, in_field: bool) -> Iterator[tuple[Ent
                 yield from _entities(node.get("items"), f"{inner}array.", in_field=False)
             case "object":
                 yield from _object(node, f"{inner}object", in_field=in_field)
+    if "object" not in kinds:
+        yield from _defined(node, f"{scope}object")
 
 
 def _object(node: _Node, scope: str, *, in_field: bool) -> Iterator[tuple[Entity, _Node]]:
@@ -85,6 +89,10 @@ def _object(node: _Node, scope: str, *, in_field: bool) -> Iterator[tuple[Entity
     for name, each in _named(node, "properties"):
         yield Entity(f"{scope}.{name}", EntityType.FIELD), each
         yield from _entities(each, f"{scope}.{name}.", in_field=True)
+    yield from _defined(node, scope)
+
+
+def _defined(node: _Node, scope: str) -> Iterator[tuple[Entity, _Node]]:
     for word in _DEFINITIONS:
         for name, each in _named(node, word):
             yield from _entities(each, f"{scope}.{word}.{name}.", in_field=False)
@@ -112,7 +120,8 @@ def _find(node: object, kind: EntityType, names: Sequence[str]) -> _Node | None:
             place = left.pop(0)
             # A schema with several types, or with parts side by side, is its own member.
             if members is not None:
-                node = members[int(place)] if place.isdecimal() and int(place) < len(members) else None
+                is_index = place.isdecimal() and len(place) < 10 and int(place) < len(members)
+                node = members[int(place)] if is_index else None
         else:
             return None
     return None
