@@ -217,8 +217,8 @@ def _read_tags(fields: Json, name: str) -> Tags:
         entity = named if isinstance(named, dict) else {}
         path, kind = entity.get("entityPath"), entity.get("entityType")
         is_list = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
-        is_entity = isinstance(path, str) and path and isinstance(kind, str) and kind in set(EntityType)
-        if not is_entity or not is_list:
+        # A set would hash what may be a list.
+        if not isinstance(path, str) or not path or kind not in tuple(EntityType) or not is_list:
             raise invalid_schema(
                 f"{name} has {each!r:.200}; it takes a schemaEntity with an entityPath and the entityType "
                 f"{' or '.join(EntityType)}, and a list of tags"
