@@ -3,13 +3,15 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
+from kalda.common.overriding import override
 from kalda.http.console import (
     account_pages,
     group_history,
@@ -33,6 +35,26 @@ from kalda.http.errors import HttpError
 from kalda.http.services import Services
 
 Page = Callable[[Visit, Reading], Awaitable[Response]]
+
+
+class PageRoute(Route):
+    """A page that is found by its address as it was sent.
+
+    A name may have a slash, which is written as ``%2F``: the group ``a/history`` is not the history of `a`.
+    """
+
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        sent = {**scope, "path": raw.partition(b"?")[0].decode("latin-1")}
+        try:
+            match, found = super().matches(sent)
+        except ValueError:  # a number of thousands of digits
+            return Match.NONE, {}
+        given: dict[str, Any] = found.get("path_params", {})
+        for name, value in given.items():
+            given[name] = unquote(value) if isinstance(value, str) else value
+        return match, found
 
 
 def routes(services: Services) -> list[BaseRoute]:
@@ -140,7 +162,7 @@ class Console:
                 self._reading.snapshots.forget(visit.caller)
             return response
 
-        return Route(path, endpoint, methods=[method])
+        return PageRoute(path, endpoint, methods=[method])
 
     def _stranger(self, path: str, page: Callable[[Visit], Awaitable[Response]], method: str) -> BaseRoute:
         async def endpoint(request: Request) -> Response:
@@ -148,7 +170,7 @@ class Console:
             visit = self._pages.stranger(request)
             return await page(visit)
 
-        return Route(path, endpoint, methods=[method])
+        return PageRoute(path, endpoint, methods=[method])
 
 
 def _without_reading(page: Callable[[Visit], Awaitable[Response]]) -> Page:
