@@ -129,7 +129,7 @@ def schema_decoders(registry: Registry, background: Background) -> SchemaDecoder
             return None
         return RegisteredSchema(stored.content.schema_type, stored.content.text, stored.dependencies)
 
-    return SchemaDecoders(find, background.run)
+    return SchemaDecoders(find, background.compute)
 
 
 def make_decode(schema: RegisteredSchema) -> Decode:

@@ -127,7 +127,8 @@ class ListenerSettings(Settings):
     )
     http_drain_ms = long(
         10_000,
-        "How long a shutdown waits for the responses under way; then their connections are closed.",
+        "How long a shutdown waits for the responses under way, a second of it for computations; then "
+        "their connections are closed.",
         at_least(0),
     )
     http_threads = integer(

@@ -27,8 +27,8 @@ async def test_a_shutdown_does_not_wait_for_what_runs() -> None:
         has_begun.set()
         may_end.wait()
 
-    running = asyncio.create_task(background.run(long))
-    waiting = asyncio.create_task(background.run(pow, 2, 2))
+    running = asyncio.create_task(background.compute(long))
+    waiting = asyncio.create_task(background.compute(pow, 2, 2))
     await asyncio.to_thread(has_begun.wait)
     background.stop(after_seconds=0)
 
@@ -37,10 +37,36 @@ async def test_a_shutdown_does_not_wait_for_what_runs() -> None:
             await each
         assert 503 == refused.value.status
     with pytest.raises(HttpError, match="shuts down"):
-        await background.run(pow, 2, 2)
+        await background.compute(pow, 2, 2)
     threads = [each for each in threading.enumerate() if each.name == "kalda-http-0"]
     assert [True] == [each.daemon for each in threads]
     may_end.set()
+    background.close()
+
+
+async def test_a_shutdown_lets_what_has_effects_end() -> None:
+    """A retry of dead letters went on after its visitor had read that it failed."""
+    background = Background(1)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def retry() -> str:
+        has_begun.set()
+        may_end.wait()
+        return "done"
+
+    running = asyncio.create_task(background.run(retry))
+    waiting = asyncio.create_task(background.run(pow, 2, 2))
+    computing = asyncio.create_task(background.compute(pow, 2, 2))
+    await asyncio.to_thread(has_begun.wait)
+    background.stop(after_seconds=0)
+
+    with pytest.raises(HttpError, match="shuts down"):
+        await computing
+    may_end.set()
+    assert ["done", 4] == await asyncio.gather(running, waiting)
+    background.close()
+    with pytest.raises(HttpError, match="shuts down"):
+        await background.run(pow, 2, 2)
 
 
 async def test_a_call_that_is_cancelled_beside_a_shutdown_is_cancelled() -> None:

@@ -83,7 +83,7 @@ class Console:
         self._tails: Final = record_pages.Tails()
         services.callers.add_session(self._pages.session_of)
         compiling = asyncio.create_task(
-            services.background.run(self._pages.compile_templates), name="templates of the console"
+            services.background.compute(self._pages.compile_templates), name="templates of the console"
         )
 
         async def close() -> None:

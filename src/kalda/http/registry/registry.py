@@ -146,11 +146,11 @@ class Registry:
 
     async def formatted(self, version: Version, format_name: str) -> str:
         """Return the text of a version in a format of its type."""
-        return await self._background.run(self.parsed.formatted, self.stored(version), format_name)
+        return await self._background.compute(self.parsed.formatted, self.stored(version), format_name)
 
     async def tagged_entities(self, version: Version) -> dict[Entity, list[str]]:
         """Return the tags inside the text of a version."""
-        return await self._background.run(self.parsed.tagged_entities, self.stored(version))
+        return await self._background.compute(self.parsed.tagged_entities, self.stored(version))
 
     async def with_tags(self, subject: str, content: Content, change: TagChange) -> Content:
         """Return a content with other tags inside its text.
@@ -159,7 +159,7 @@ class Registry:
             HttpError: it is no schema, or has no such record or field (42201).
         """
         content, dependencies = resolve(self.state, subject, content)
-        return await self._background.run(self.parsed.with_tags, content, dependencies, change)
+        return await self._background.compute(self.parsed.with_tags, content, dependencies, change)
 
     async def find(
         self,
@@ -211,7 +211,7 @@ class Registry:
             policy=config.get("compatibilityPolicy"),
             validates_fields=config.get("validateFields") is True,
         )
-        return (await self._background.run(self.parsed.evaluate, job)).messages
+        return (await self._background.compute(self.parsed.evaluate, job)).messages
 
     # Changes.
 
@@ -229,7 +229,7 @@ class Registry:
                 if full.propagates_tags:
                     full = replace(full, content=await self._with_tags_before(full))
                 job = self._registration_job(full, is_normalized=is_normalized)
-                evaluation = await self._background.run(self.parsed.evaluate, job)
+                evaluation = await self._background.compute(self.parsed.evaluate, job)
                 self._check_writer()
                 decision = decide_registration(self.state, full, evaluation)
                 assert decision.version is not None, "a registration has a version"
@@ -286,7 +286,7 @@ class Registry:
             is_normalized=is_normalized,
             find_among=among,
         )
-        evaluation = await self._background.run(self.parsed.evaluate, job)
+        evaluation = await self._background.compute(self.parsed.evaluate, job)
         if not latest_only:
             same = self.state.version_of_content(subject, evaluation.content)
             if same is not None and (with_deleted or not same.is_deleted):

@@ -53,7 +53,7 @@ class WriteEndpoint:
             if len(body) <= INLINE_BYTES:
                 records = read_records(body, request.headers, pairs)
             else:
-                records = await self._background.run(read_records, body, request.headers, pairs)
+                records = await self._background.compute(read_records, body, request.headers, pairs)
         except (InvalidParameterError, InvalidBodyError, InvalidEventError) as error:
             raise HttpError(400, str(error)) from None
         partitions = len(description.partitions)
