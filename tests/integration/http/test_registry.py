@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -267,6 +268,20 @@ def test_tags_inside_a_schema_are_added_removed_and_propagated(client: httpx.Cli
         json={"schema": record("myrecord"), "schemaTagsToAdd": [tags_of("myrecord", "sr_record", "TAG1")]},
     )
     assert dropped["id"] == looked_up.json()["id"]
+
+
+def test_changes_of_tags_at_the_same_time_lose_none(client: httpx.Client, subject: str) -> None:
+    register(client, subject, record("R"))
+    wanted = {f"T{number}" for number in range(8)}
+
+    def add(tag: str) -> int:
+        body = {"tagsToAdd": [tags_of("R", "sr_record", tag)]}
+        return client.post(f"/subjects/{subject}/versions/latest/tags", json=body).status_code
+
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        assert [200] * len(wanted) == list(pool.map(add, wanted))
+    (found,) = client.get(f"/subjects/{subject}/versions/latest?findTags=*").json()["schemaTags"]
+    assert wanted == set(found["tags"])
 
 
 def test_a_change_of_tags_changes_rules(client: httpx.Client, subject: str) -> None:

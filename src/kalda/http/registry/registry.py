@@ -8,7 +8,7 @@ it: whatever an earlier writer sent before is in the state then.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -215,8 +215,14 @@ class Registry:
 
     # Changes.
 
-    async def register(self, registration: Registration, *, is_normalized: bool) -> tuple[Version, Content]:
+    async def register(
+        self, wanted: Registration | Callable[[], Awaitable[Registration]], *, is_normalized: bool
+    ) -> tuple[Version, Content]:
         """Register a schema; return its version, an earlier one if it is there already.
+
+        Args:
+            wanted: What to register, or what makes it of the state, which nothing else changes meanwhile.
+            is_normalized: Whether the normalized text is stored.
 
         Raises:
             NotWriterError: another process writes.
@@ -224,6 +230,7 @@ class Registry:
         """
         async with self._writing():
             for _ in range(REFUSED_MAX):
+                registration = wanted if isinstance(wanted, Registration) else await wanted()
                 check_register(self.state, registration)
                 full = completed(self.state, registration, self.default_level)
                 if full.propagates_tags:
@@ -235,14 +242,14 @@ class Registry:
                 assert decision.version is not None, "a registration has a version"
                 assert decision.content is not None, "a registration has a content"
                 await self._write(decision.changes)
-                wanted = decision.version
-                found = self.state.version(wanted.subject, wanted.number)
-                if found is not None and found.id == wanted.id and found.content.text == wanted.content.text:
+                new = decision.version
+                found = self.state.version(new.subject, new.number)
+                if found is not None and found.id == new.id and found.content.text == new.content.text:
                     return found, decision.content
                 logger.warning(
                     "another process wrote at the same time; version %d of %s is registered again",
-                    wanted.number,
-                    wanted.subject,
+                    new.number,
+                    new.subject,
                 )
                 await self._clean_up()
             raise store_failed("another process writes the schema topic at the same time; try again")

@@ -139,8 +139,8 @@ async def register(call: Call) -> object:
 async def change_tags(call: Call) -> object:
     """Register a version of a subject again with other tags inside, metadata or rules."""
     registry, fields = call.registry, json_object(call.body)
-    version = _version(call, with_deleted=False)
-    subject, number = version.subject, whole_number(fields, "newVersion", 0)
+    _version(call, with_deleted=False)
+    number = whole_number(fields, "newVersion", 0)
     merged, removed = checked_rule_set(fields.get("rulesToMerge")), fields.get("rulesToRemove")
     rule_set, rule_change = checked_rule_set(fields.get("ruleSet")), None
     if merged is not None or removed is not None:
@@ -150,19 +150,24 @@ async def change_tags(call: Call) -> object:
             raise invalid_rule_set(f"rulesToRemove is {removed!r:.100}; it takes a list of names")
         before = number - 1 if number > 0 else -1
         rule_change = RuleChange(before, merged, [str(each) for each in removed or ()])
-    content = version.content
     change = read_tag_change(fields, "tagsToAdd", "tagsToRemove")
-    if change is not None:
-        content = await registry.with_tags(subject, content, change)
     try:
-        metadata = read_metadata(fields.get("metadata"))
+        given = read_metadata(fields.get("metadata"))
     except SchemaError as error:
         raise invalid_schema(str(error)) from None
-    metadata = with_version(content.metadata if metadata is None else metadata, number)
-    content = replace(content, metadata=metadata, rule_set=rule_set, given_digest=None)
-    registration = Registration(subject, content, number, rule_change=rule_change)
+
+    async def registration() -> Registration:
+        # The version may be another by now, with the tags of a change that was made in between.
+        version = _version(call, with_deleted=False)
+        content = version.content
+        if change is not None:
+            content = await registry.with_tags(version.subject, content, change)
+        metadata = with_version(content.metadata if given is None else given, number)
+        content = replace(content, metadata=metadata, rule_set=rule_set, given_digest=None)
+        return Registration(version.subject, content, number, rule_change=rule_change)
+
     registered, stored = await registry.register(registration, is_normalized=False)
-    call.done(subject=subject, schema_id=registered.id, version=registered.number)
+    call.done(subject=registered.subject, schema_id=registered.id, version=registered.number)
     return registered_json(registered, stored)
 
 
