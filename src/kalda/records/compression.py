@@ -261,7 +261,7 @@ def iter_decompressed(
 def iter_readable(codec: Compression, data: Buffer, size_max: int) -> Iterator[bytes]:
     """Decompress what `decompress` does, in pieces.
 
-    Other than `iter_decompressed` it takes windows of zstd and linked blocks of lz4 of any size.
+    Unlike `iter_decompressed`, it takes windows of zstd and linked blocks of lz4 of any size.
     """
     if codec is Compression.ZSTD:
         return _iter_zstd(data, size_max, _ZSTD_WINDOW_LIMIT)
@@ -298,10 +298,18 @@ def _corrupt(codec: Compression, reason: object) -> CorruptRecordError:
 
 
 def _gathered(pieces: Iterator[bytes]) -> bytes:
-    """Return the pieces as one; it takes no memory beside that of the result."""
+    """Return the pieces as one; of several, it takes the memory of two beside that of the result."""
+    first = next(pieces, b"")
+    piece = next(pieces, None)
+    if piece is None:
+        # Raw snappy and linked lz4 are one piece, however large.
+        return first
     content = BytesIO()
-    for piece in pieces:
+    content.write(first)
+    del first
+    while piece is not None:
         content.write(piece)
+        piece = next(pieces, None)
     return content.getvalue()
 
 

@@ -49,7 +49,7 @@ class TagChange:
     added: Tags
     removed: Tags
     is_lenient: bool = False
-    """Whether entities that the schema does not have are passed over; otherwise they are errors."""
+    """Whether entities that the schema does not have are ignored; otherwise they are errors."""
 
     def entities(self) -> list[Entity]:
         """Return the entities that change, each once."""

@@ -259,7 +259,7 @@ def test_tags_inside_a_schema_are_added_removed_and_propagated(client: httpx.Cli
     evolved = f'{{"type":"record","name":"myrecord","fields":[{fields}]}}'
     fourth = register(client, subject, evolved, propagateSchemaTags=True)
     assert (4, evolved[:-1] + ',"confluent:tags":["TAG1"]}') == (fourth["version"], fourth["schema"])
-    # The tag of the field that is gone is passed over.
+    # The tag of the field that is gone is ignored.
     dropped = register(client, subject, record("myrecord"), propagateSchemaTags=True)
     assert record("myrecord")[:-1] + ',"confluent:tags":["TAG1"]}' == dropped["schema"]
 
