@@ -63,7 +63,7 @@ async def test_a_shutdown_lets_what_has_effects_end() -> None:
     with pytest.raises(HttpError, match="shuts down"):
         await computing
     may_end.set()
-    assert ["done", 4] == await asyncio.gather(running, waiting)
+    assert ("done", 4) == (await running, await waiting)
     background.close()
     with pytest.raises(HttpError, match="shuts down"):
         await background.run(pow, 2, 2)
