@@ -9,14 +9,14 @@ from kalda.clients.producer.record_future import BatchResult
 def wait_for_results(
     results: Sequence[BatchResult], timeout_s: float | None, monotonic: Callable[[], float]
 ) -> bool:
-    """Block until all results are final; return False if the time was over before."""
+    """Block until all results are final and callbacks have run; return False if the time was over before."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
     # The newest first: when it is final, so are most others, and the caller is not woken for each of them.
     waiting = list(results)
     while waiting:
         result = waiting.pop()
         left = None if deadline is None else max(0.0, deadline - monotonic())
-        if not result.wait(left):
+        if not result.wait(left, is_delivered=True):
             return False
         waiting += result.successors
     return True

@@ -257,14 +257,12 @@ class ProducerBatch:
         return self._bytes
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Complete the records' futures with offsets from `base_offset` on, then run the callbacks."""
-        self.result.complete(base_offset, log_append_time_ms)
-        self._run_callbacks()
+        """Give the records' futures offsets from `base_offset` on, run the callbacks, and wake who waits."""
+        self.result.complete(base_offset, log_append_time_ms, self._run_callbacks)
 
     def fail(self, error: Exception, record_errors: Mapping[int, Exception] | None = None) -> None:
-        """Complete the records' futures with an error, single ones with their own, then run the callbacks."""
-        self.result.fail(error, record_errors)
-        self._run_callbacks()
+        """Give the records' futures an error, single ones their own; otherwise as `complete`."""
+        self.result.fail(error, record_errors, self._run_callbacks)
 
     def split(self, new_builder: Callable[[], RecordBatchBuilder], size_max: int) -> "list[ProducerBatch]":
         """Return batches with the same records in order, each up to `size_max` uncompressed bytes.

@@ -44,6 +44,7 @@ class BatchResult:
         "_splits",
         "base_offset",
         "error",
+        "is_delivered",
         "is_done",
         "key_sizes",
         "log_append_time_ms",
@@ -65,6 +66,8 @@ class BatchResult:
         self.error: Exception | None = None
         self.is_done = False
         """Whether the result is final here; after a split, the successors have it instead."""
+        self.is_delivered = False
+        """Whether the callbacks of the records have run as well."""
         self._record_errors: Mapping[int, Exception] | None = None
         self._splits: tuple[Sequence[int], Sequence[BatchResult]] | None = None
         # Guards `_gate` and `_callbacks`. Reentrant: a signal handler may look at the future that its thread
@@ -104,17 +107,33 @@ class BatchResult:
             self.value_sizes[index],
         )
 
-    def complete(self, base_offset: int, log_append_time_ms: int = NO_TIMESTAMP) -> None:
-        """Set the offset of the first record; -1 where the broker did not send one."""
+    def complete(
+        self,
+        base_offset: int,
+        log_append_time_ms: int = NO_TIMESTAMP,
+        deliver: Callable[[], None] | None = None,
+    ) -> None:
+        """Set the offset of the first record; -1 where the broker did not send one.
+
+        `deliver` runs the callbacks of the records; those who wait go on behind it, as with Java's client.
+        """
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
-        self._finish()
+        self._finish(deliver)
 
-    def fail(self, error: Exception, record_errors: Mapping[int, Exception] | None = None) -> None:
-        """Set the error of all records; `record_errors` holds those of single records by index (KIP-467)."""
+    def fail(
+        self,
+        error: Exception,
+        record_errors: Mapping[int, Exception] | None = None,
+        deliver: Callable[[], None] | None = None,
+    ) -> None:
+        """Set the error of all records; `record_errors` holds those of single records by index (KIP-467).
+
+        `deliver` is that of `complete`.
+        """
         self.error = error
         self._record_errors = record_errors
-        self._finish()
+        self._finish(deliver)
 
     def split(self, first_indexes: Sequence[int], successors: "Sequence[BatchResult]") -> None:
         """Replace this result with `successors`; each begins with the record at its first index."""
@@ -167,10 +186,13 @@ class BatchResult:
         else:
             _run(callback)
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Block until the result is final or replaced by a split; return False after the time-out."""
+    def wait(self, timeout_s: float | None, *, is_delivered: bool = False) -> bool:
+        """Block until the result is final or replaced by a split; return False after the time-out.
+
+        With `is_delivered`, block until the callbacks of the records have run, too.
+        """
         with self._lock:
-            if self._is_settled():
+            if self._is_settled(is_delivered):
                 return True
             gate = self._gate
             if gate is None:
@@ -178,7 +200,7 @@ class BatchResult:
                 gate.acquire()
                 self._gate = gate
         deadline = None if timeout_s is None else monotonic() + timeout_s
-        while not self._is_settled():
+        while not self._is_settled(is_delivered):
             left = _LOOK_SECONDS if deadline is None else deadline - monotonic()
             if left <= 0:
                 return False
@@ -187,20 +209,25 @@ class BatchResult:
                 _open(gate)
         return True
 
-    def _is_settled(self) -> bool:
-        return self.is_done or self._splits is not None
+    def _is_settled(self, is_delivered: bool) -> bool:
+        return (self.is_delivered if is_delivered else self.is_done) or self._splits is not None
 
-    def _finish(self) -> None:
+    def _finish(self, deliver: Callable[[], None] | None) -> None:
         assert not self.is_done, f"the batch of {self.topic}-{self.partition} completes a second time"
         assert self._splits is None, f"the batch of {self.topic}-{self.partition} was split"
         # Before the lock: its holder may be interrupted by a handler that waits for this.
         self.is_done = True
-        with self._lock:
-            gate, callbacks = self._gate, self._callbacks
-            self._callbacks = []
-        _open(gate)
-        for _, callback in callbacks:
-            _run(callback)
+        try:
+            if deliver is not None:
+                deliver()
+        finally:
+            self.is_delivered = True
+            with self._lock:
+                gate, callbacks = self._gate, self._callbacks
+                self._callbacks = []
+            _open(gate)
+            for _, callback in callbacks:
+                _run(callback)
 
 
 @public

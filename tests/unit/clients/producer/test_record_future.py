@@ -6,8 +6,10 @@ import threading
 import pytest
 
 from kalda.clients.errors import ClientError
+from kalda.clients.producer.flush import wait_for_results
 from kalda.clients.producer.record_future import BatchResult, RecordFuture
 from kalda.clients.producer.record_metadata import RecordMetadata
+from kalda.runtime.system.clock import monotonic
 
 
 def future_at(result: BatchResult, index: int) -> RecordFuture:
@@ -127,6 +129,38 @@ async def test_a_cancelled_wait_does_not_disturb_the_result() -> None:
         await waiting
     result.complete(1)
     assert 1 == (await future_at(result, 0)).offset
+
+
+def test_a_flush_waits_for_the_callbacks_and_futures_do_not() -> None:
+    result = BatchResult("t", 0)
+    future = RecordFuture(result, 0)
+    result.add_record(5, -1, 1)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def deliver() -> None:
+        has_begun.set()
+        may_end.wait(60)
+
+    completing = threading.Thread(target=lambda: result.complete(7, deliver=deliver))
+    completing.start()
+    assert has_begun.wait(60)
+
+    assert 7 == future.result(60).offset
+    assert not wait_for_results([result], 0.0, monotonic)
+    may_end.set()
+    assert wait_for_results([result], 60.0, monotonic)
+    completing.join()
+
+
+def test_those_who_wait_are_woken_although_a_callback_raises() -> None:
+    result = BatchResult("t", 0)
+
+    def deliver() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        result.fail(ClientError("lost"), deliver=deliver)
+    assert wait_for_results([result], 0.0, monotonic)
 
 
 def test_a_split_moves_all_who_wait_to_the_part_with_their_record() -> None:
