@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import unquote
 
+from starlette.convertors import PathConvertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
@@ -41,6 +42,7 @@ class PageRoute(Route):
     """A page that is found by its address as it was sent.
 
     A name may have a slash, which is written as ``%2F``: the group ``a/history`` is not the history of `a`.
+    Names of topics and pipelines have none.
     """
 
     @override
@@ -54,6 +56,8 @@ class PageRoute(Route):
         given: dict[str, Any] = found.get("path_params", {})
         for name, value in given.items():
             given[name] = unquote(value) if isinstance(value, str) else value
+            if "/" in str(given[name]) and not isinstance(self.param_convertors[name], PathConvertor):
+                return Match.NONE, {}
         return match, found
 
 
