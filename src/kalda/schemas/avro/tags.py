@@ -41,9 +41,9 @@ def with_tags(canonical: str, change: TagChange) -> str:
         UnknownEntityError: The text does not define a record or field of the change.
     """
     root = loads_schema(canonical)
-    records = _records(root)
+    known = _known(_records(root))
     for entity in change.entities():
-        found = _found(records, entity)
+        found = known.get((".".join(entity.names), entity.type))
         if found is not None:
             change_properties(found, entity, change)
         elif not change.is_lenient:
@@ -73,23 +73,14 @@ def _records(root: object) -> list[_Record]:
     return found
 
 
-def _found(records: list[_Record], entity: Entity) -> dict[str, object] | None:
-    *names, last = entity.names
-    field_name = None
-    if entity.type is EntityType.FIELD:
-        field_name = last
-        *names, last = names or [""]
-    wanted = ".".join(names)
+def _known(records: list[_Record]) -> dict[tuple[str, EntityType], dict[str, object]]:
+    """Return records and fields by their paths; one without a namespace stands for a record in any."""
+    known: dict[tuple[str, EntityType], dict[str, object]] = {}
     for namespace, name, node in records:
-        # A path without a namespace stands for a record in any.
-        if name != last or wanted not in ("", namespace):
-            continue
-        if field_name is None:
-            return node
         fields = node["fields"]
         assert isinstance(fields, list), "a record has a list of fields"
-        for field in fields:
-            if field["name"] == field_name:
-                made: dict[str, object] = field
-                return made
-    return None
+        for path in (name, f"{namespace}.{name}"):
+            known.setdefault((path.removeprefix("."), EntityType.RECORD), node)
+            for field in fields:
+                known.setdefault((f"{path}.{field['name']}".removeprefix("."), EntityType.FIELD), field)
+    return known

@@ -19,6 +19,8 @@ from kalda.schemas.tags import (
 )
 
 _Node: TypeAlias = dict[str, object]
+_InOrder: TypeAlias = dict[int, dict[str, list[object]]]
+"""The sorted members of schemas, by the schemas' ids: a change may have thousands of paths through one."""
 
 _COMBINED: Final = {"allof": "allOf", "anyof": "anyOf", "oneof": "oneOf"}
 _DEFINITIONS: Final = ("definitions", "$defs")
@@ -47,9 +49,10 @@ def change_tags(root: object, change: TagChange) -> None:
         UnknownEntityError: It does not have an object or property of the change.
     """
     known = dict(_entities(root, "", in_field=False))
+    in_order: _InOrder = {}
     for entity in change.entities():
         # The path of an entity wins over the one that may be read otherwise, as that of another part.
-        found = known[entity] if entity in known else _find(root, entity.type, entity.names)
+        found = known[entity] if entity in known else _find(root, entity.type, entity.names, in_order)
         if found is not None:
             change_properties(found, entity, change)
         elif not change.is_lenient:
@@ -98,7 +101,7 @@ def _defined(node: _Node, scope: str) -> Iterator[tuple[Entity, _Node]]:
             yield from _entities(each, f"{scope}.{word}.{name}.", in_field=False)
 
 
-def _find(node: object, kind: EntityType, names: Sequence[str]) -> _Node | None:
+def _find(node: object, kind: EntityType, names: Sequence[str], in_order: _InOrder) -> _Node | None:
     left = list(names)
     while left and isinstance(node, dict):
         word = left.pop(0)
@@ -116,7 +119,9 @@ def _find(node: object, kind: EntityType, names: Sequence[str]) -> _Node | None:
         elif word == "conditional":
             node = node.get(left.pop(0)) if left and left[0] in _CONDITIONS else None
         elif word in _COMBINED and left:
-            members = dict(_members(node)).get(word)
+            if id(node) not in in_order:
+                in_order[id(node)] = dict(_members(node))
+            members = in_order[id(node)].get(word)
             place = left.pop(0)
             # A schema with several types, or with parts side by side, is its own member.
             if members is not None:
