@@ -257,7 +257,7 @@ class ProducerBatch:
         return self._bytes
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """Give the records' futures offsets from `base_offset` on, run the callbacks, and wake who waits."""
+        """Give futures the offsets from `base_offset` on, run the callbacks, and wake waiting threads."""
         self.result.complete(base_offset, log_append_time_ms, self._run_callbacks)
 
     def fail(self, error: Exception, record_errors: Mapping[int, Exception] | None = None) -> None:

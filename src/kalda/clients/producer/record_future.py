@@ -115,7 +115,7 @@ class BatchResult:
     ) -> None:
         """Set the offset of the first record; -1 where the broker did not send one.
 
-        `deliver` runs the callbacks of the records; those who wait go on behind it, as with Java's client.
+        `deliver` runs the callbacks of the records; waiting threads wake after it, as with Java's client.
         """
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
