@@ -17,7 +17,6 @@ cases the gate asks again with a new guard for a short time: clients would retry
 ``retry.backoff.ms``. A batch of the transaction that ended is then refused because of its epoch.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,6 +26,13 @@ from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.transactions.patience import (
+    PRODUCE_SECONDS,
+    Later,
+    ask_while_ending,
+    loop_later,
+    pauses,
+)
 from kalda.broker.transactions.verification import PASSING, TransactionVerification
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
@@ -43,23 +49,9 @@ ADDS_FROM: Final = 12
 ABORTABLE_FROM: Final = 11
 """The first version whose producers handle TRANSACTION_ABORTABLE."""
 
-PATIENCE_SECONDS: Final = 0.1
-"""How long the gate asks again while the previous transaction is incomplete or its marker voids the guard."""
-RETRY_SECONDS: Final = 0.002
-RETRY_SECONDS_MAX: Final = 0.02
-"""The first and the longest pause between two such questions; each pause doubles the previous one. A
-transaction completes within milliseconds unless a partition has no leader."""
-
 _ATTRIBUTES: Final = Struct(">h")
 
 Refusals = dict[TopicPartition, tuple[ErrorCode, str]]
-Later = Callable[[float, Callable[[], None]], object]
-"""Schedules a call after some seconds."""
-
-
-def _loop_later(seconds: float, call: Callable[[], None]) -> object:
-    return asyncio.get_running_loop().call_later(seconds, call)
-
 
 _NOT_LED: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -177,7 +169,7 @@ class ProduceGate:
         verification: TransactionVerification,
         *,
         is_verifying: Callable[[], bool],
-        later: Later = _loop_later,
+        later: Later = loop_later,
     ) -> None:
         """`is_verifying` is ``transaction.partition.verification.enable``."""
         self._replicas: Final = replicas
@@ -214,7 +206,7 @@ class ProduceGate:
         admission.queue(resume, partial(self._on_end, producer_id))
         self._queues.setdefault(producer_id, deque()).append(admission)
         if admission.unverified:
-            self._ask(transactional_id.decode(errors="replace"), admission, _pauses())
+            self._ask(transactional_id.decode(errors="replace"), admission, pauses(PRODUCE_SECONDS))
         else:
             admission.is_ready = True
             self._advance(producer_id)
@@ -227,21 +219,10 @@ class ProduceGate:
         NOT_LEADER_OR_FOLLOWER concerns the partition; every other code is the transaction coordinator's. The
         caller must append in the turn of the event loop in which the answer completes.
         """
-        answer: Pending[ErrorCode] = Pending()
-        pauses = _pauses()
-
-        def ask() -> None:
-            self._verify(transactional_id, producer, topic_partition, adds).add_done(answered)
-
-        def answered(pending: Pending[ErrorCode]) -> None:
-            pause = next(pauses, None) if adds else None
-            if pending.value is ErrorCode.CONCURRENT_TRANSACTIONS and pause is not None:
-                self._later(pause, ask)
-            else:
-                answer.complete(pending.value)
-
-        ask()
-        return answer
+        ask = partial(self._verify, transactional_id, producer, topic_partition, adds)
+        if not adds:
+            return ask()
+        return ask_while_ending(ask, _is_ending, PRODUCE_SECONDS, self._later)
 
     def _verify(
         self, transactional_id: str, producer: Identity, topic_partition: TopicPartition, adds: bool
@@ -301,21 +282,21 @@ class ProduceGate:
         self,
         transactional_id: str,
         entry: Admission,
-        pauses: Iterator[float],
+        left: Iterator[float],
     ) -> None:
         producer, unverified = entry.producer, entry.unverified
         entry.guard(unverified)
 
         def answered(pending: Pending[dict[TopicPartition, ErrorCode]]) -> None:
             codes = pending.value
-            pause = next(pauses, None) if entry.adds else None
+            pause = next(left, None) if entry.adds else None
             if pause is not None and (
                 ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
                 or any(codes[each] is ErrorCode.NONE for each in entry.voided())
             ):
                 # Markers of the previous transaction void these guards; the next question gets new ones.
                 entry.release()
-                self._later(pause, partial(self._ask, transactional_id, entry, pauses))
+                self._later(pause, partial(self._ask, transactional_id, entry, left))
                 return
             for topic_partition, code in codes.items():
                 if code is not ErrorCode.NONE:
@@ -362,13 +343,8 @@ def _is_void(state: ProducerStateManager, producer: Identity, guard: Verificatio
     )
 
 
-def _pauses() -> Iterator[float]:
-    """Yield the pause before each further question, until `PATIENCE_SECONDS` have passed."""
-    pause, left = RETRY_SECONDS, PATIENCE_SECONDS
-    while left > 0:
-        yield min(pause, left)
-        left -= pause
-        pause = min(2 * pause, RETRY_SECONDS_MAX)
+def _is_ending(code: ErrorCode) -> bool:
+    return code is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _refusal(code: ErrorCode, version: int) -> tuple[ErrorCode, str]:

@@ -13,6 +13,7 @@ from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.checks.check import in_turn
+from kalda.broker.transactions.patience import add_for_client
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
@@ -38,7 +39,8 @@ def handle(
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return AddOffsetsToTxnResponse(error_code=code)
 
-    decided = coordinator.add_partitions(
+    decided = add_for_client(
+        coordinator,
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
         [internal_topics.offsets_partition(request.group_id)],

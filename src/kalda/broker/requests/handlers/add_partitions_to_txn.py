@@ -13,6 +13,7 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
+from kalda.broker.transactions.patience import add_for_client
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
@@ -71,7 +72,8 @@ def _handle_client(
         results = result_of(_results(dict.fromkeys(partitions, code)))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
-    decided = coordinator.add_partitions(
+    decided = add_for_client(
+        coordinator,
         request.v3_and_below_transactional_id,
         Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         partitions,
