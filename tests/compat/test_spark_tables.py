@@ -19,7 +19,6 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.utils.concurrent import ExecutorFactory
 
 from benchmarks.apache_kafka import NotAvailableError, maven_jars
 from benchmarks.spark_official import pyspark_python
@@ -27,6 +26,7 @@ from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.spec.model import Evolve, TableFormat, TableSpec
 from kalda.pipelines.tables import CompactPolicy, Table, TaskId, open_table
 from kalda.pipelines.tables.upsert import HIDDEN
+from tests.iceberg_threads import start_threads
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -43,9 +43,7 @@ COLUMNS = ("id", "name", "country", "amount", "extra")
 @pytest.fixture(scope="module", autouse=True)
 def library_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Start the threads of the libraries, which live as long as the process, with their sockets."""
-    with pytest.MonkeyPatch.context() as monkey:
-        monkey.setenv("PYICEBERG_MAX_WORKERS", "1")
-        ExecutorFactory.get_or_create().submit(int).result()
+    start_threads()
     DeltaTable.create(
         str(tmp_path_factory.mktemp("delta")), pa.schema([("id", pa.int64())])
     ).to_pyarrow_table()

@@ -21,15 +21,13 @@ from kalda.pipelines.tables.upsert import HIDDEN
 from kalda.pipelines.topic_rows import TopicRows
 
 deltalake = pytest.importorskip("deltalake")
-ExecutorFactory = pytest.importorskip("pyiceberg.utils.concurrent").ExecutorFactory
+start_threads = pytest.importorskip("tests.iceberg_threads").start_threads
 
 
 @pytest.fixture(scope="module", autouse=True)
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Start the libraries' runtimes: they keep sockets, which the first test would seem to leave behind."""
-    with pytest.MonkeyPatch.context() as monkey:
-        monkey.setenv("PYICEBERG_MAX_WORKERS", "1")
-        ExecutorFactory.get_or_create().submit(int).result()
+    start_threads()
     directory = str(tmp_path_factory.mktemp("runtime") / "table")
     deltalake.write_deltalake(directory, rows(0, 1))
     deltalake.DeltaTable(directory).delete("id = 0")
