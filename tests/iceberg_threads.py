@@ -8,9 +8,9 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 
 def start_threads() -> None:
-    """Start all threads of PyIceberg's executor: one, or as many as the executor of an earlier test may have.
+    """Start all threads of the executor: one, or as many as the executor of an earlier test may have.
 
-    An executor starts a thread when work comes and none is idle; a test would seem to leave that thread behind.
+    An executor starts a thread for work that finds none idle; a test would seem to leave that thread behind.
     """
     with pytest.MonkeyPatch.context() as monkey:
         monkey.setenv("PYICEBERG_MAX_WORKERS", "1")
