@@ -28,6 +28,7 @@ from kalda.testing.cluster_files import CrashableFileSystem
 from kalda.testing.cluster_network import Network
 from kalda.testing.security import SecuredCluster
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
+from kalda.zookeeper.errors import SessionExpiredError
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener
@@ -288,11 +289,26 @@ class BrokerThread(MemberThread):
 
     async def _main(self) -> None:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
-            try:
-                await self._serve_with(executor)
-            finally:
-                if self._session is not None and not self._is_killed:
-                    await self._session.close()
+            while await self._is_session_lost_at_start(executor):
+                logger.info("%s starts again: its session ended before it served", self.name)
+
+    async def _is_session_lost_at_start(self, executor: EventLoopExecutor) -> bool:
+        """Start the broker, and return False at its end; True if its session ended before it served.
+
+        All members share one interpreter: on a machine with much other work a broker that reads its files may
+        get no turn for longer than its session lasts.
+        """
+        is_lost = False
+        try:
+            await self._serve_with(executor)
+        except* SessionExpiredError:
+            if self._ready.is_set():
+                raise
+            is_lost = True
+        finally:
+            if self._session is not None and not self._is_killed:
+                await self._session.close()
+        return is_lost
 
     async def _serve_with(self, executor: EventLoopExecutor) -> None:
         self._session = await EnsembleClient.connect(
