@@ -59,7 +59,7 @@ def run_zookeeper() -> list[Figure]:
     """
     if shutil.which("java") is None:
         raise NotAvailableError("ZooKeeper needs Java and there is no 'java' on the PATH")
-    with _zookeeper() as (hosts, pid):
+    with zookeeper() as (hosts, pid):
         return [*measure(hosts), ("coordination: memory", memory_mb(pid), "MB")]
 
 
@@ -109,7 +109,7 @@ def _one_run(client: KazooClient, number: int) -> dict[str, float]:
 
 
 @contextmanager
-def _zookeeper() -> Iterator[tuple[str, int]]:
+def zookeeper() -> Iterator[tuple[str, int]]:
     """Start ZooKeeper from the jars in PySpark's wheel; yield its address and its process's id."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None, "PySpark is installed"

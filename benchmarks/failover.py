@@ -136,12 +136,12 @@ def run() -> list[Figure]:
         tempfile.TemporaryDirectory(prefix="kalda-failover-") as directory,
         ProcessCluster(Path(directory), brokers=_BROKERS, settings=settings) as cluster,
     ):
-        _create_topic(cluster.bootstrap, _TOPIC, _PARTITIONS)
+        create_topic(cluster.bootstrap, _TOPIC, _PARTITIONS)
         killed = [_killed_leader_seconds(cluster, number % _BROKERS) for number in range(_ROUNDS)]
         figures.append(("killed leader: out of service after its session's end", max(killed), "s"))
         gaps = [_shutdown_gap_seconds(cluster, number % _BROKERS) for number in range(_ROUNDS)]
         figures.append(("controlled shutdown: longest gap of a partition", max(gaps) * 1000, "ms"))
-        _create_topic(cluster.bootstrap, "many", _MANY_PARTITIONS)
+        create_topic(cluster.bootstrap, "many", _MANY_PARTITIONS)
         lost = [controller_failover_seconds(cluster) for _ in range(_ROUNDS)]
         label = f"controller killed, {_MANY_PARTITIONS} partitions: all led after its session's end"
         figures.append((label, max(lost), "s"))
@@ -149,26 +149,26 @@ def run() -> list[Figure]:
 
 
 def _killed_leader_seconds(cluster: ProcessCluster, victim: int) -> float:
-    led = _led_by(cluster.bootstrap, _TOPIC, victim)
+    led = led_by(cluster.bootstrap, _TOPIC, victim)
     with Prober(cluster.bootstrap.split(","), _TOPIC, led) as prober:
         prober.wait_all_taken(time.monotonic())
         with _Registration(cluster.zookeeper, f"/brokers/ids/{victim}") as registration:
             cluster.kill(victim)
             ended = registration.wait_gone()
         seconds = prober.wait_all_taken(ended) - ended
-    _bring_back(cluster, victim)
+    bring_back(cluster, victim)
     return seconds
 
 
 def _shutdown_gap_seconds(cluster: ProcessCluster, victim: int) -> float:
-    led = _led_by(cluster.bootstrap, _TOPIC, victim)
+    led = led_by(cluster.bootstrap, _TOPIC, victim)
     with Prober(cluster.bootstrap.split(","), _TOPIC, led) as prober:
         begin = time.monotonic()
         prober.wait_all_taken(begin)
         cluster.stop(victim)
         prober.wait_all_taken(time.monotonic())
         gap = prober.longest_gap_seconds(begin)
-    _bring_back(cluster, victim)
+    bring_back(cluster, victim)
     return gap
 
 
@@ -186,7 +186,7 @@ def controller_failover_seconds(cluster: ProcessCluster) -> float:
         for address in others:
             _wait(partial(_all_led, address, victim, topic), otherwise)
     seconds = time.monotonic() - ended
-    _bring_back(cluster, victim)
+    bring_back(cluster, victim)
     return seconds
 
 
@@ -219,7 +219,8 @@ class _Registration:
         self._gone.set()
 
 
-def _create_topic(bootstrap: str, name: str, partitions: int) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int) -> None:
+    """Create a topic with a replica on each broker."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     topic = confluent_kafka.admin.NewTopic(name, partitions, _BROKERS)
     admin.create_topics([topic], operation_timeout=60, request_timeout=60)[name].result(90)
@@ -231,7 +232,8 @@ def _metadata(bootstrap: str, topic: str | None = None) -> confluent_kafka.admin
     return admin.list_topics(topic, timeout=10)
 
 
-def _led_by(bootstrap: str, topic: str, broker: int) -> list[int]:
+def led_by(bootstrap: str, topic: str, broker: int) -> list[int]:
+    """Return the partitions of a topic that a broker leads; at least one."""
     partitions = _metadata(bootstrap).topics[topic].partitions
     led = [number for number, partition in partitions.items() if partition.leader == broker]
     if not led:
@@ -246,7 +248,7 @@ def _all_led(address: str, dead: int, topic: str | None) -> bool:
     return bool(leaders) and all(leader not in (-1, dead) for leader in leaders)
 
 
-def _bring_back(cluster: ProcessCluster, broker: int) -> None:
+def bring_back(cluster: ProcessCluster, broker: int) -> None:
     """Start a broker and wait until it is in sync, then have it lead again what it prefers to lead."""
     cluster.start(broker)
     _wait(lambda: _all_in_sync(cluster.bootstrap), f"replicas stay behind after the return of {broker}")
