@@ -7,13 +7,12 @@ machine, so a one-by-one figure is a round trip of kazoo's threads, the server a
 
 import importlib.util
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from kazoo.client import KazooClient
 from benchmarks.apache_kafka import NotAvailableError
 from benchmarks.end_to_end import Figure
 from benchmarks.footprint import memory_mb
+from kalda.testing.ports import free_ports
 from kalda.testing.process_cluster import ZooKeeperProcess
 
 OPERATIONS: Final = 2_000
@@ -57,8 +57,6 @@ def run_zookeeper() -> list[Figure]:
     Raises:
         NotAvailableError: there is no Java, or no jars.
     """
-    if shutil.which("java") is None:
-        raise NotAvailableError("ZooKeeper needs Java and there is no 'java' on the PATH")
     with zookeeper() as (hosts, pid):
         return [*measure(hosts), ("coordination: memory", memory_mb(pid), "MB")]
 
@@ -109,28 +107,42 @@ def _one_run(client: KazooClient, number: int) -> dict[str, float]:
 
 
 @contextmanager
-def zookeeper() -> Iterator[tuple[str, int]]:
-    """Start ZooKeeper from the jars in PySpark's wheel; yield its address and its process's id."""
+def zookeeper(servers: int = 1) -> Iterator[tuple[str, int]]:
+    """Start ZooKeeper from the jars in PySpark's wheel; yield its addresses and the first server's process.
+
+    Raises:
+        NotAvailableError: there is no Java.
+    """
+    if shutil.which("java") is None:
+        raise NotAvailableError("ZooKeeper needs Java and there is no 'java' on the PATH")
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None, "PySpark is installed"
     assert spec.origin is not None, "PySpark is a package"
     jars = Path(spec.origin).parent / "jars"
     class_path = ":".join(str(path) for pattern in _JARS for path in sorted(jars.glob(pattern)))
-    with tempfile.TemporaryDirectory(prefix="zookeeper-bench-") as directory, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        config = Path(directory) / "zoo.cfg"
-        config.write_text(
-            f"tickTime=2000\ndataDir={directory}/data\nclientPort={port}\nadmin.enableServer=false\n"
-        )
-        process = subprocess.Popen(
-            ["java", "-cp", class_path, "org.apache.zookeeper.server.ZooKeeperServerMain", str(config)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            yield f"127.0.0.1:{port}", process.pid
-        finally:
-            process.kill()
-            process.wait()
+    ports = free_ports(3 * servers)
+    members = "".join(
+        f"server.{number}=127.0.0.1:{ports[servers + number]}:{ports[2 * servers + number]}\n"
+        for number in range(servers)
+        if servers > 1
+    )
+    with tempfile.TemporaryDirectory(prefix="zookeeper-bench-") as directory, ExitStack() as processes:
+        pids = []
+        for number in range(servers):
+            data = Path(directory) / str(number)
+            data.mkdir()
+            (data / "myid").write_text(str(number))
+            config = data / "zoo.cfg"
+            config.write_text(
+                f"tickTime=2000\ndataDir={data}\nclientPort={ports[number]}\nadmin.enableServer=false\n"
+                f"initLimit=10\nsyncLimit=5\n{members}"
+            )
+            process = subprocess.Popen(
+                ["java", "-cp", class_path, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            processes.callback(process.wait)
+            processes.callback(process.kill)
+            pids.append(process.pid)
+        yield ",".join(f"127.0.0.1:{port}" for port in ports[:servers]), pids[0]

@@ -1,9 +1,10 @@
-"""The same cluster on ZooKeeper and on etcd, one server each: topics created, and a leader killed.
+"""The same cluster on ZooKeeper and on etcd, with one and three servers: topics created, and a leader killed.
 
 ZooKeeper comes from the jars in PySpark's wheel and needs Java; etcd is the one on the PATH. Both sync their
 logs. The time after a kill is counted from the kill, so it contains the end of the session.
 """
 
+import itertools
 import shutil
 import statistics
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from benchmarks.failover import Prober, bring_back, create_topic, led_by
 from kalda.testing import ProcessCluster
 from kalda.testing.ports import free_ports
 
+_SERVERS: Final = (1, 3)
 _BROKERS: Final = 3
 _SESSION_TIMEOUT_MS: Final = 6_000
 _TOPICS: Final = 40
@@ -34,10 +36,11 @@ _ROUNDS: Final = 3
 def run() -> list[Figure]:
     """Measure a cluster of three brokers on each engine that can be had."""
     figures: list[Figure] = []
-    for engine, server in (("ZooKeeper", _zookeeper), ("etcd", _etcd)):
+    for servers, (engine, start) in itertools.product(_SERVERS, (("ZooKeeper", _zookeeper), ("etcd", _etcd))):
+        name = f"{engine}, {servers} {'server' if servers == 1 else 'servers'}"
         try:
-            with server() as address:
-                figures += [(f"{engine}: {label}", value, unit) for label, value, unit in _measure(address)]
+            with start(servers) as address:
+                figures += [(f"{name}: {label}", value, unit) for label, value, unit in _measure(address)]
         except NotAvailableError as error:
             print(f"{engine} is not measured: {error}", file=sys.stderr)
     return figures
@@ -83,32 +86,30 @@ _IN_FLIGHT_SECONDS: Final = 0.5
 
 
 @contextmanager
-def _zookeeper() -> Iterator[str]:
-    if shutil.which("java") is None:
-        raise NotAvailableError("it needs Java and there is no 'java' on the PATH")
-    with zookeeper() as (hosts, _):
+def _zookeeper(servers: int) -> Iterator[str]:
+    with zookeeper(servers) as (hosts, _):
         yield hosts
 
 
 @contextmanager
-def _etcd() -> Iterator[str]:
+def _etcd(servers: int) -> Iterator[str]:
     if shutil.which("etcd") is None:
         raise NotAvailableError("there is no 'etcd' on the PATH")
-    port, peer_port = free_ports(2)
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
-    with tempfile.TemporaryDirectory(prefix="etcd-bench-") as directory:
-        process = subprocess.Popen(
-            [
-                *("etcd", "--name", "one", "--data-dir", f"{directory}/data"),
-                *("--listen-client-urls", client, "--advertise-client-urls", client),
-                *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-                *("--initial-cluster", f"one={peer}"),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            yield f"etcd://127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
+    urls = [f"http://127.0.0.1:{port}" for port in free_ports(2 * servers)]
+    clients, peers = urls[:servers], urls[servers:]
+    members = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
+    with tempfile.TemporaryDirectory(prefix="etcd-bench-") as directory, ExitStack() as processes:
+        for number, (client, peer) in enumerate(zip(clients, peers, strict=True)):
+            process = subprocess.Popen(
+                [
+                    *("etcd", "--name", f"m{number}", "--data-dir", f"{directory}/{number}"),
+                    *("--listen-client-urls", client, "--advertise-client-urls", client),
+                    *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+                    *("--initial-cluster", members),
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            processes.callback(process.wait)
+            processes.callback(process.kill)
+        yield "etcd://" + ",".join(client.removeprefix("http://") for client in clients)
