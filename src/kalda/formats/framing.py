@@ -22,7 +22,8 @@ from kalda.formats.decoded import (
     null_rows,
     present,
 )
-from kalda.formats.merging import converted, merged_all
+from kalda.formats.merging import merged_all
+from kalda.formats.misfits import fitted
 from kalda.formats.registry import UnknownSchemaError
 from kalda.formats.spec import FormatError, cut
 
@@ -55,7 +56,7 @@ def decode_framed(
     parts: list[tuple[Sequence[int], pa.StructArray]] = []
     for part in _parts(values, failures):
         try:
-            decoded = decode(part.schema_id, part.values)
+            decoded = fitted(decode(part.schema_id, part.values), kind)
         except (UnknownSchemaError, FormatError) as error:
             bad = BadValueError(UNKNOWN_SCHEMA, str(error))
             failures += [bad.at(position, part.schema_id) for position in part.positions]
@@ -166,7 +167,7 @@ def scattered(
     for positions, rows in parts:
         order[np.array(positions, np.int64)] = np.arange(start, start + len(rows))
         start += len(rows)
-    columns = [converted(rows, kind) for _, rows in parts]
+    columns = [rows for _, rows in parts]
     if len(columns) == 1 and start == length:
         return columns[0]
     return pa.concat_arrays(columns).take(pa.array(order, mask=order < 0))

@@ -27,12 +27,12 @@ from kalda.formats.decoded import (
     INVALID_TEXT,
     MALFORMED,
     MISMATCH,
-    NO_COLUMN,
     NULL_FIELD,
     TOO_LARGE,
     BadValueError,
 )
 from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count, merged
+from kalda.formats.misfits import no_column
 from kalda.formats.temporal import date_days, timestamp_micros
 
 Convert = Callable[[object, str], object]
@@ -218,11 +218,7 @@ def check_columns(value: object, names: FieldNames | None, path: str) -> None:
             if name in names:
                 check_columns(child, names[name], field)
             elif not _is_empty(child):
-                raise BadValueError(
-                    NO_COLUMN,
-                    f"{field} is no column: the values of a batch have more than {FIELDS_MAX} fields "
-                    "there; declare a schema with those that you need",
-                )
+                raise no_column(field)
 
 
 def _is_empty(value: object) -> bool:

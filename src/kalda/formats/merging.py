@@ -14,6 +14,7 @@ import base64
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -180,18 +181,19 @@ def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return an array as a type that its own was merged to.
 
     Raises:
-        ColumnsChangedError: The array has a field that the type lacks.
+        ColumnsChangedError: The array has values of a field that the type lacks.
     """
     own = array.type
     if own == kind:
         return array
-    if pa.types.is_null(own):
+    if array.null_count == len(array):
         return pa.nulls(len(array), kind)
-    if array.offset:
-        array = array.take(pa.array(range(len(array)), pa.int64()))  # children then start where it does
-    mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(kind) and pa.types.is_struct(own):
         return struct_array(_converted_fields(array, kind), kind, array)
+    if array.offset or array.null_count:
+        # Items then start where the array does, and nulls have none.
+        array = array.take(pa.array(range(len(array)), pa.int64()))
+    mask = array.is_null() if array.null_count else None
     if _is_list(kind) and _is_list(own):
         items = converted(array.values, kind.value_type)
         return pa.ListArray.from_arrays(array.offsets, items, type=kind, mask=mask)
@@ -202,7 +204,40 @@ def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _as_text(array)
     if pa.types.is_decimal(own) and pa.types.is_floating(kind):
         return as_floats(array, kind)
+    assert has_text_or_number(own, kind), f"{own} has nothing in common with {kind}"
     return array.cast(kind, safe=False)
+
+
+def has_text_or_number(own: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether a type has each value of another one, as itself, as a wider number or as a text.
+
+    A cast alone does not say that: of a number it makes a moment, and of a moment the day.
+    """
+    types = pa.types
+    is_same_text = types.is_string(own) and types.is_binary(kind)
+    is_special = types.is_null(own) or types.is_string(kind) or is_same_text
+    return bool(is_special or _plain(own, kind) == kind)
+
+
+def shows_type(array: pa.Array) -> pa.BooleanArray:
+    """Return which values are more than null, and more than objects and arrays of nothing else."""
+    kind = array.type
+    if not (pa.types.is_struct(kind) or pa.types.is_list(kind)):
+        return array.is_valid()
+    shown = np.zeros(len(array), np.bool_)
+    if pa.types.is_struct(kind):
+        for child in array.flatten():
+            shown |= shows_type(child).to_numpy(zero_copy_only=False)
+    else:
+        items = shows_type(array.flatten()).to_numpy(zero_copy_only=False)
+        shown[list_places(array)[items]] = True
+    return pa.array(shown)
+
+
+def list_places(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return for each item of ``lists.flatten()`` which list has it; null lists have none."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    return np.repeat(np.arange(len(lists)), lengths.to_numpy())
 
 
 def struct_array(columns: list[pa.Array], kind: pa.DataType, like: pa.Array) -> pa.StructArray:
@@ -214,17 +249,17 @@ def struct_array(columns: list[pa.Array], kind: pa.DataType, like: pa.Array) -> 
 
 
 def _converted_fields(array: pa.StructArray, kind: pa.DataType) -> list[pa.Array]:
-    places = {field.name: index for index, field in enumerate(array.type)}
+    children = dict(zip(array.type.names, array.flatten(), strict=True))
     wanted = {field.name for field in kind}
-    for name, index in places.items():
-        if name not in wanted and not is_unknown(array.type.field(index).type):
+    for name, child in children.items():
+        if name not in wanted and shows_type(child).true_count:
             raise ColumnsChangedError(
                 f"values have the field {name!r}, which was not there when the columns of the batch were "
                 "found; the batch is tried again"
             )
     return [
-        converted(array.field(places[field.name]), field.type)
-        if field.name in places
+        converted(children[field.name], field.type)
+        if field.name in children
         else pa.nulls(len(array), field.type)
         for field in kind
     ]

@@ -33,6 +33,7 @@ from kalda.formats.decoded import (
 )
 from kalda.formats.framing import HEADER_BYTES, decode_framed, framed_columns, scattered
 from kalda.formats.merging import item_leaves, merged_all
+from kalda.formats.misfits import fitted
 from kalda.formats.protobuf_schema import (
     WRAPPERS,
     ProtobufSchema,
@@ -171,7 +172,7 @@ class RegistryProtobufDecoder:
         parts: list[tuple[list[int], pa.StructArray]] = []
         for indexes, places, payloads in _messages(framed, failures):
             try:
-                decoded = self._reader(schema_id, indexes).decode(payloads)
+                decoded = fitted(self._reader(schema_id, indexes).decode(payloads), kind)
             except FormatError as error:
                 bad = BadValueError(UNKNOWN_SCHEMA, str(error))
                 failures += [bad.at(place) for place in places]

@@ -1,0 +1,83 @@
+"""Finds rows that lose a value, or change it, as rows of the columns of a batch: these become failures.
+
+Columns keep the types of earlier batches (`kalda.formats.merging.extended`). A schema of a registry may have
+a field of a type that has nothing in common with the column's, or, beside others with too many fields, one
+that is no column. Only the values that have something there are bad.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalda.formats.decoded import MISMATCH, NO_COLUMN, BadValueError, Decoded
+from kalda.formats.decoded import merged as ordered
+from kalda.formats.merging import FIELDS_MAX, converted, has_text_or_number, list_places, shows_type
+
+
+def fitted(decoded: Decoded, kind: pa.StructType) -> Decoded:
+    """Return decoded values as rows of a type.
+
+    Raises:
+        ColumnsChangedError: A value has a field that is no column, and is none of a nested object.
+    """
+    rows = decoded.columns
+    if rows.type == kind:
+        return decoded
+    bad: dict[int, BadValueError] = {}
+    for found, reason in _misfits(rows, kind, ""):
+        for row in pc.indices_nonzero(found).to_pylist():
+            bad.setdefault(row, reason)
+    if bad:
+        places = np.arange(len(rows))
+        rows = rows.take(pa.array(places, mask=np.isin(places, list(bad))))
+    failures = [reason.at(row) for row, reason in bad.items()]
+    return Decoded(converted(rows, kind), ordered([*decoded.errors, *failures]))
+
+
+def no_column(path: str) -> BadValueError:
+    """Return the failure of a value with a field that would be lost, since it is no column."""
+    return BadValueError(
+        NO_COLUMN,
+        f"{path} is no column: the values of a batch have more than {FIELDS_MAX} fields there; "
+        "declare a schema with those that you need",
+    )
+
+
+def _misfits(
+    array: pa.Array, kind: pa.DataType, path: str
+) -> Iterator[tuple[pa.BooleanArray, BadValueError]]:
+    """Yield which values do not fit a type, and why, for each part of them."""
+    own = array.type
+    if own == kind:
+        return
+    if pa.types.is_struct(own) and pa.types.is_struct(kind):
+        for field, child in zip(own, array.flatten(), strict=True):
+            place = f"{path}.{field.name}" if path else field.name
+            index = kind.get_field_index(field.name)
+            if index >= 0:
+                yield from _misfits(child, kind.field(index).type, place)
+            elif path:  # the fields of a value are columns, however many
+                yield shows_type(child), no_column(place)
+    elif pa.types.is_list(own) and pa.types.is_list(kind):
+        yield from _of_items(array, array.flatten(), kind.value_type, f"{path}[]")
+    elif pa.types.is_map(own) and pa.types.is_map(kind) and own.key_type == kind.key_type:
+        lists = array.cast(pa.list_(pa.struct([("key", own.key_type), ("value", own.item_type)])))
+        yield from _of_items(lists, lists.flatten().flatten()[1], kind.item_type, f"{path}[]")
+    elif not has_text_or_number(own, kind):
+        yield (
+            array.is_valid(),
+            BadValueError(MISMATCH, f"{path} is {own}; {kind} is expected, as earlier values had it"),
+        )
+
+
+def _of_items(
+    lists: pa.ListArray, items: pa.Array, kind: pa.DataType, path: str
+) -> Iterator[tuple[pa.BooleanArray, BadValueError]]:
+    """Yield which lists have items that do not fit a type, and why."""
+    parents = list_places(lists)
+    for found, reason in _misfits(items, kind, path):
+        bad = np.zeros(len(lists), np.bool_)
+        bad[parents[found.to_numpy(zero_copy_only=False)]] = True
+        yield pa.array(bad), reason
