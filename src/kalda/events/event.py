@@ -116,6 +116,7 @@ class EventKind:
     MEMBER_REPLACED: Final = "member-replaced"
     MEMBER_REFUSED: Final = "member-refused"
     OFFSETS_DELETED: Final = "offsets-deleted"
+    OFFSETS_RESET: Final = "offsets-reset"
     PRODUCER_FENCED: Final = "producer-fenced"
     PRODUCER_REFUSED: Final = "producer-refused"
     RECORDS_REFUSED: Final = "records-refused"

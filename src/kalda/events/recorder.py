@@ -73,6 +73,7 @@ CLIENTS_KINDS: Final = frozenset(
         EventKind.MEMBER_REPLACED,
         EventKind.MEMBER_REFUSED,
         EventKind.OFFSETS_DELETED,
+        EventKind.OFFSETS_RESET,
         EventKind.PRODUCER_FENCED,
         EventKind.PRODUCER_REFUSED,
         EventKind.RECORDS_REFUSED,

@@ -299,7 +299,26 @@ def _deleted_offsets(event: CausalEvent) -> str:
     topic = event.subject.get("topic")
     count = event.number("partitions_count")
     of_topic = "" if topic is None else f" in {count} partition{'s'[: count != 1]} of topic {topic}"
-    return f"The committed offsets of group {_of(event, 'group')}{of_topic} were deleted: {_reason(event)}."
+    return (
+        f"The committed offsets of group {_of(event, 'group')}{of_topic} were deleted: "
+        f"{_reason(event)}{_by(event)}."
+    )
+
+
+def _reset_offsets(event: CausalEvent) -> str:
+    listed = event.details.get("offsets")
+    changes = [
+        f"partition {each[0]} {f'from {each[1]} ' if each[1] != -1 else ''}to {each[2]}"
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, list) and len(each) == 3
+    ]
+    others = event.number("partitions_count") - len(changes)
+    if others > 0:
+        changes.append(f"{others} more")
+    return (
+        f"Offsets of group {_of(event, 'group')} in topic {_of(event, 'topic')} were reset: "
+        f"{', '.join(changes)}{_by(event)}.{_times(event)}"
+    )
 
 
 _SENTENCES: Final[Mapping[str, Words]] = {
@@ -367,6 +386,7 @@ _SENTENCES: Final[Mapping[str, Words]] = {
         f"group {_of(event, 'group')}: {_reason(event)}.{_times(event)}"
     ),
     EventKind.OFFSETS_DELETED: _deleted_offsets,
+    EventKind.OFFSETS_RESET: _reset_offsets,
     EventKind.PRODUCER_FENCED: lambda event: (
         f"{_cap(_producer(event))} got epoch {event.text('producer_epoch')}, which fences those before: "
         f"{_reason(event)}{_by(event)}."
@@ -478,6 +498,7 @@ _COMMANDS: Final[Mapping[str, Callable[[CausalEvent], tuple[str, ...]]]] = {
     EventKind.CONNECTION_REFUSED: lambda event: (
         f"kalda configs describe --all --broker {event.id.broker_id}",
     ),
+    EventKind.OFFSETS_RESET: lambda event: (f"kalda groups describe {_argument(event, 'group')}",),
     EventKind.OFFSETS_DELETED: lambda event: (
         *((f"kalda why topic {_argument(event, 'topic')}",) if "topic" in event.subject else ()),
         f"kalda groups describe {_argument(event, 'group')}",

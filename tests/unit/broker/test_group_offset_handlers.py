@@ -57,8 +57,10 @@ class FakeGroupCoordinator:
         self.fetched: list[int] = []
         """How many partitions each fetch was for."""
 
-    def commit_offsets(self, request: OffsetCommitRequest, version: int) -> Pending[OffsetCommitResponse]:
-        del version
+    def commit_offsets(
+        self, request: OffsetCommitRequest, version: int, author: object
+    ) -> Pending[OffsetCommitResponse]:
+        del version, author
         return self._answer(request, offset_commit.error_response(request, NONE))
 
     def txn_offset_commit(
@@ -77,7 +79,7 @@ class FakeGroupCoordinator:
         answer.complete(FetchedOffsets(group_id, found))
         return answer
 
-    def delete_offsets(self, request: OffsetDeleteRequest) -> Pending[OffsetDeleteResponse]:
+    def delete_offsets(self, request: OffsetDeleteRequest, author: object) -> Pending[OffsetDeleteResponse]:
         answered = OffsetDeleteResponse(
             topics=[
                 OffsetDeleteResponseTopic(

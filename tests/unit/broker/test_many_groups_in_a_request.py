@@ -27,7 +27,7 @@ class SlowGroups:
     def describe_groups(self, group_ids: Sequence[str], _version: int) -> Pending[list[DescribedGroup]]:
         return self._later([DescribedGroup(group_id=each) for each in group_ids])
 
-    def delete_groups(self, group_ids: Sequence[str]) -> Pending[dict[str, ErrorCode]]:
+    def delete_groups(self, group_ids: Sequence[str], author: object) -> Pending[dict[str, ErrorCode]]:
         return self._later(list(group_ids)).then(lambda done: dict.fromkeys(done.value, ErrorCode.NONE))
 
     def _later(self, values: list[T]) -> Pending[list[T]]:

@@ -38,7 +38,7 @@ class Coordinator:
     def is_enabled(self) -> bool:
         return True
 
-    def alter_offsets(self, group_id: str, topics: Any) -> Pending[dict[Any, Any]]:
+    def alter_offsets(self, group_id: str, topics: Any, author: object) -> Pending[dict[Any, Any]]:
         self.asked.append(topics)
         return Pending.of({})
 

@@ -357,6 +357,22 @@ def test_offsets_of_a_deleted_topic_are_deleted_with_it() -> None:
     )
 
 
+def test_a_reset_of_offsets_names_them_and_who_asked_for_it() -> None:
+    story = Story()
+    subject: dict[str, str | int] = {"group": "readers", "topic": "orders"}
+    changes = [[0, 50, 10], [1, -1, 7]]
+    story.add(1, 0, K.OFFSETS_RESET, subject, offsets=changes, partitions_count=3, by_user="User:alice")
+
+    (incident,) = story.about(of_names(group="readers")).incidents
+
+    assert (
+        "Offsets of group readers in topic orders were reset: partition 0 from 50 to 10, partition 1 to 7, "
+        "1 more, by User:alice (client id none, at )." == incident.links[0].text
+    )
+    assert ("kalda groups describe readers",) == incident.commands
+    assert () == story.about(of_partition("orders", 0)).incidents
+
+
 def test_change_names_who_asked_for_it() -> None:
     by: dict[str, Any] = {"by_user": "User:alice", "by_client": "shell", "by_host": "10.0.0.7"}
     story = Story()

@@ -22,10 +22,10 @@ from kalda.coordinator.group.group import Group, GroupType
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.listing import describe, list_groups
+from kalda.coordinator.group.offset_events import GetAuthor, note_group_deleted
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
-from kalda.events.event import EventKind
 from kalda.protocol.messages.describe_groups import DescribedGroup
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -137,11 +137,13 @@ class GroupCoordinator:
 
     # Offsets.
 
-    def commit_offsets(self, request: OffsetCommitRequest, version: int) -> Pending[OffsetCommitResponse]:
+    def commit_offsets(
+        self, request: OffsetCommitRequest, version: int, author: GetAuthor | None = None
+    ) -> Pending[OffsetCommitResponse]:
         """Commit offsets; the response comes when they are replicated."""
 
         def operation(shard: GroupShard) -> Result[OffsetCommitResponse]:
-            result = offset_operations.commit(shard, request, version)
+            result = offset_operations.commit(shard, request, version, author)
             shard.classic.note_commit(request.group_id, request.member_id)
             self.statistics.offset_commits += len(result.records)
             return result
@@ -184,14 +186,14 @@ class GroupCoordinator:
         return _or_error(found, lambda code: FetchedOffsets(group_id, error=code))
 
     def delete_offsets(
-        self, request: OffsetDeleteRequest
+        self, request: OffsetDeleteRequest, author: GetAuthor | None = None
     ) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
         """Delete offsets of topics that the group does not subscribe to."""
         if not request.group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
         def operation(shard: GroupShard) -> Result[OffsetDeleteResponse]:
-            result = offset_operations.delete(shard, request)
+            result = offset_operations.delete(shard, request, author)
             self.statistics.offset_deletions += len(result.records)
             return result
 
@@ -286,28 +288,30 @@ class GroupCoordinator:
 
         return gather(reads, combine)
 
-    def delete_groups(self, group_ids: Iterable[str]) -> Pending[dict[str, ErrorCode]]:
+    def delete_groups(
+        self, group_ids: Iterable[str], author: GetAuthor | None = None
+    ) -> Pending[dict[str, ErrorCode]]:
         """Delete empty groups with all their offsets; return the outcome for each."""
         ids = list(dict.fromkeys(group_ids))
-        deletions = [self._begin_delete(group_id) for group_id in ids]
+        deletions = [self._begin_delete(group_id, author) for group_id in ids]
 
         def combine(done: list[Pending[ErrorCode]]) -> dict[str, ErrorCode]:
             return {group_id: each.value for group_id, each in zip(ids, done, strict=True)}
 
         return gather(deletions, combine)
 
-    def _begin_delete(self, group_id: str) -> Pending[ErrorCode]:
+    def _begin_delete(self, group_id: str, author: GetAuthor | None) -> Pending[ErrorCode]:
         """Delete a group; of a share group, the state at share coordinators first."""
         deleted: Pending[ErrorCode] = Pending()
         group = self._find(group_id)
         if group is None or group.kind is not GroupType.SHARE or self.delete_share_state is None:
-            return self._delete_group(group_id, deleted)
+            return self._delete_group(group_id, deleted, author)
 
         def go_on(done: Pending[None]) -> None:
             if done.error is not None:
                 deleted.complete(_code(done.error))
             else:
-                self._delete_group(group_id, deleted)
+                self._delete_group(group_id, deleted, author)
 
         self.delete_share_state(group_id).add_done(go_on)
         return deleted
@@ -319,7 +323,9 @@ class GroupCoordinator:
         except ApiError:
             return None
 
-    def _delete_group(self, group_id: str, deleted: Pending[ErrorCode]) -> Pending[ErrorCode]:
+    def _delete_group(
+        self, group_id: str, deleted: Pending[ErrorCode], author: GetAuthor | None
+    ) -> Pending[ErrorCode]:
         """Delete a group in as many writes as its offsets need; the last write deletes the group itself."""
 
         def operation(shard: GroupShard) -> Result[bool]:
@@ -328,8 +334,7 @@ class GroupCoordinator:
             records = offset_operations.delete_all(shard, group_id)
             is_last = len(records) <= TOMBSTONES_MAX
             if is_last:
-                details = {"reason": "a client deleted the group (DeleteGroups)"}
-                shard.events.emit(EventKind.OFFSETS_DELETED, {"group": group_id}, details)
+                note_group_deleted(shard.events, group_id, author)
             records = [*records, *group.tombstones()] if is_last else records[:TOMBSTONES_MAX]
             return Result(records, is_last)
 
@@ -339,7 +344,7 @@ class GroupCoordinator:
             elif done.value:
                 deleted.complete(ErrorCode.NONE)
             else:
-                self._delete_group(group_id, deleted)
+                self._delete_group(group_id, deleted, author)
 
         self._write(group_id, operation).add_done(go_on)
         return deleted

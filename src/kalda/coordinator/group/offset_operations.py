@@ -6,7 +6,7 @@ group decides whether the operation is allowed (`kalda.coordinator.group.group.G
 """
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +17,7 @@ from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.group import Group, GroupType
 from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.group.offset_events import NO_OFFSET, GetAuthor, note_deleted, note_reset
 from kalda.coordinator.group.offset_records import (
     NO_EXPIRY,
     OffsetAndMetadata,
@@ -24,7 +25,6 @@ from kalda.coordinator.group.offset_records import (
     offset_commit_tombstone,
 )
 from kalda.coordinator.runtime.coordinator_shard import Result
-from kalda.events.event import EventKind, Plain
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -88,9 +88,11 @@ class FetchedOffsets:
 
 
 def commit(
-    shard: GroupShardState, request: OffsetCommitRequest, version: int
+    shard: GroupShardState, request: OffsetCommitRequest, version: int, author: GetAuthor | None = None
 ) -> Result[OffsetCommitResponse]:
     """Commit offsets of a member, or of a simple consumer while the group is empty.
+
+    An event names the `author` of a commit that resets offsets.
 
     Raises:
         ApiError: the commit is refused as a whole.
@@ -120,7 +122,38 @@ def commit(
         )
         for topic in request.topics
     ]
+    if request.generation_id_or_member_epoch < 0:
+        _note_resets(shard, request, topics, author)
     return Result(records, OffsetCommitResponse(topics=topics))
+
+
+def _note_resets(
+    shard: GroupShardState,
+    request: OffsetCommitRequest,
+    topics: Iterable[OffsetCommitResponseTopic],
+    author: GetAuthor | None,
+) -> None:
+    """Emit the offsets that a client that is no member resets.
+
+    The offsets of a group that members use come from these; any other is set by a tool. A simple consumer,
+    which assigns itself partitions, commits all the time and forward: of its group only steps back count.
+    """
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        return
+    is_simple = group.protocol_type is None
+    committed = shard.offsets.of_group(request.group_id)
+    for topic, answered in zip(request.topics, topics, strict=True):
+        offsets = committed.get(topic.name, {})
+        changes = []
+        for each, result in zip(topic.partitions, answered.partitions, strict=True):
+            known = offsets.get(each.partition_index)
+            before = NO_OFFSET if known is None else known.offset
+            is_reset = each.committed_offset < before if is_simple else each.committed_offset != before
+            if is_reset and not result.error_code:
+                changes.append((each.partition_index, before, each.committed_offset))
+        if changes:
+            note_reset(shard.events, request.group_id, topic.name, changes, author)
 
 
 def _validate_commit(shard: GroupShardState, request: OffsetCommitRequest, version: int) -> None:
@@ -249,7 +282,9 @@ def fetch(
 # Deleting.
 
 
-def delete(shard: GroupShardState, request: OffsetDeleteRequest) -> Result[OffsetDeleteResponse]:
+def delete(
+    shard: GroupShardState, request: OffsetDeleteRequest, author: GetAuthor | None = None
+) -> Result[OffsetDeleteResponse]:
     """Delete the offsets of topics to which no member of the group subscribes.
 
     Raises:
@@ -259,19 +294,19 @@ def delete(shard: GroupShardState, request: OffsetDeleteRequest) -> Result[Offse
     group.validate_offset_delete()
     records = []
     topics = []
-    deleted: list[tuple[str, str, int]] = []
+    deleted: list[tuple[str, str]] = []
     for topic in request.topics:
         is_subscribed = group.is_subscribed(topic.name)
         results = []
         for each in topic.partitions:
             partition = each.partition_index
             if not is_subscribed and _is_known(shard, group.group_id, topic.name, partition):
-                deleted.append((group.group_id, topic.name, partition))
+                deleted.append((group.group_id, topic.name))
                 records.append(offset_commit_tombstone(group.group_id, topic.name, partition))
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
             results.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=code))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
-    note_deleted(shard, deleted, "a client deleted them (OffsetDelete)")
+    note_deleted(shard.events, deleted, "a client deleted them (OffsetDelete)", author)
     return Result(records, OffsetDeleteResponse(topics=topics))
 
 
@@ -302,16 +337,8 @@ def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[Coor
                 yield group_id, topic, partition
 
     offsets = list(islice(found(), TOMBSTONES_MAX))
-    note_deleted(shard, offsets, "the topic was deleted")
+    note_deleted(shard.events, ((group_id, topic) for group_id, topic, _ in offsets), "the topic was deleted")
     return [offset_commit_tombstone(*each) for each in offsets]
-
-
-def note_deleted(shard: GroupShardState, offsets: Iterable[tuple[str, str, int]], reason: str) -> None:
-    """Emit that offsets, each a group, a topic and a partition, are deleted: one event for each topic."""
-    counts = Counter((group_id, topic) for group_id, topic, _ in offsets)
-    for (group_id, topic), count in counts.items():
-        details: dict[str, Plain] = {"reason": reason, "partitions_count": count}
-        shard.events.emit(EventKind.OFFSETS_DELETED, {"group": group_id, "topic": topic}, details)
 
 
 # Expiring.
@@ -346,7 +373,7 @@ def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
             tombstones.extend(group.tombstones())
         room = TOMBSTONES_MAX - len(found.records)
         reason = f"nothing used them for offsets.retention.minutes={shard.config.offsets_retention_minutes}"
-        note_deleted(shard, ((group_id, *each) for each in expired[:room]), reason)
+        note_deleted(shard.events, ((group_id, topic) for topic, _ in expired[:room]), reason)
         found.records.extend(tombstones[:room])
         found.expired_count += min(len(expired), room)
         seen += 1 + len(expired) + remaining

@@ -1,4 +1,4 @@
-"""Serves the page of a group's history: rebalances, members, and deleted offsets, with their causes."""
+"""Serves the page of a group's history: rebalances, members, offsets that were set, and the causes."""
 
 import asyncio
 import time
@@ -69,7 +69,9 @@ async def group_history(visit: Visit, reading: Reading) -> Response:
         ),
         sort="-time",
     )
-    intro = f"Rebalances, members that came and went, and deleted offsets of the last {_DAYS} days."
+    intro = (
+        f"Rebalances, members that came and went, offsets that were deleted or reset: the last {_DAYS} days."
+    )
     return listing_page(
         visit,
         [Part(table)],

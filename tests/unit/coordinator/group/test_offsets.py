@@ -2,6 +2,7 @@
 
 import pytest
 
+from kalda.cluster.history.author import RequestAuthor
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.group.offset_operations import (
@@ -26,6 +27,7 @@ from tests.unit.coordinator.group.group_simulation import GROUP, Client, GroupSi
 
 HOUR_MS = 3_600_000
 SIMPLE = Client("simple")
+ALICE = RequestAuthor("OffsetCommit", "User:alice", "cli", "::1")
 
 
 def commit(simulation: GroupSimulation, request: OffsetCommitRequest, version: int = 9) -> ErrorCode:
@@ -298,6 +300,57 @@ def test_a_deleted_group_is_gone_with_its_offsets() -> None:
         assert simulation.group is None
         assert {} == offsets(simulation)
         simulation.fail_over()
+
+
+def test_offsets_that_a_tool_sets_are_an_event_with_its_author() -> None:
+    """It explains a lag that grew or vanished at once. Members leave their offsets to no simple consumer."""
+    simulation = stable_group()
+    commit(simulation, commit_request(simulation.client("a"), 50))
+    simulation.leave("a")
+    for offset, partition in ((10, 0), (10, 0), (90, 0), (7, 1)):
+        pending = simulation.coordinator.commit_offsets(
+            commit_request(SIMPLE, offset, partition=partition), 9, lambda: ALICE
+        )
+        assert pending.error is None
+    events = simulation.kept.of_kind(EventKind.OFFSETS_RESET)
+    assert [{"group": GROUP, "topic": "t"}] * 3 == [event.subject for event in events]
+    assert [[[0, 50, 10]], [[0, 10, 90]], [[1, -1, 7]]] == [event.details["offsets"] for event in events]
+    assert [1] * 3 == [event.number("partitions_count") for event in events]
+    assert ("User:alice", "cli", "::1") == tuple(
+        events[0].text(each) for each in ("by_user", "by_client", "by_host")
+    )
+
+
+def test_commits_of_members_and_of_simple_consumers_that_go_on_are_no_event() -> None:
+    simulation = stable_group()
+    for offset in (50, 10):
+        commit(simulation, commit_request(simulation.client("a"), offset))
+    alone = GroupSimulation()
+    for offset in (1, 2, 2, 500):
+        commit(alone, commit_request(SIMPLE, offset))
+    assert [] == [*simulation.kept.of_kind(EventKind.OFFSETS_RESET), *alone.kept.events]
+
+    commit(alone, commit_request(SIMPLE, 499))
+    (event,) = alone.kept.events
+    assert (EventKind.OFFSETS_RESET, [[0, 500, 499]]) == (event.kind, event.details["offsets"])
+
+
+def test_a_refused_offset_is_no_reset_and_an_event_has_few_of_many_offsets() -> None:
+    simulation = GroupSimulation(offset_metadata_max_bytes=4)
+    request = commit_request(SIMPLE, 9)
+    template = request.topics[0].partitions[0]
+    request.topics[0].partitions = [
+        type(template)(partition_index=index, committed_offset=9, committed_metadata="")
+        for index in range(20)
+    ]
+    commit(simulation, request)
+    for each in request.topics[0].partitions:
+        each.committed_offset = 3
+    request.topics[0].partitions[0].committed_metadata = "too long"
+    commit(simulation, request)
+    (event,) = simulation.kept.of_kind(EventKind.OFFSETS_RESET)
+    assert [[index, 9, 3] for index in range(1, 9)] == event.details["offsets"]
+    assert 19 == event.number("partitions_count")
 
 
 def test_a_group_with_very_many_offsets_is_deleted_in_parts() -> None:

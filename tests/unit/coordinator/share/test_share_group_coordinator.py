@@ -38,7 +38,7 @@ class Coordinators:
         return Pending.of(operation(self).response)
 
     def begin_delete(
-        self, group_id: str, topic_ids: object, *, must_be_empty: bool
+        self, group_id: str, topic_ids: object, *, must_be_empty: bool, author: object
     ) -> Result[list[SharePartitionKey]]:
         return Result((), KEYS)
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kalda.cluster.history.author import RequestAuthor
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
@@ -12,8 +13,12 @@ from kalda.coordinator.group.share.share_group_config import ShareGroupConfig
 from kalda.coordinator.group.share.share_group_records import target_epoch_record
 from kalda.coordinator.group.share.share_protocol import Heartbeat, ShareProtocol
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.events.event import EventKind
 from kalda.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.unit.coordinator.group.consumer.consumer_simulation import FakeContext, FakeTopics
+from tests.unit.events.kept_events import KeptEvents
+
+ALICE = RequestAuthor("AlterShareGroupOffsets", "User:alice", "cli", "::1")
 
 
 class Times:
@@ -35,12 +40,14 @@ class Groups:
     def __init__(self) -> None:
         self.records: list[CoordinatorRecord] = []
         self.topics = FakeTopics()
+        self.kept = KeptEvents()
         self.context = FakeContext(self.apply, 1_000_000)
         self.shard = GroupShard(
             0,
             GroupConfig(),
             GroupStatistics(),
             lambda: "id",
+            events=self.kept,
             make_share=lambda shard: ShareProtocol(shard, ShareGroupConfig(), self.topics, Times()),
         )
         self.shard.on_loaded(self.context)
@@ -126,6 +133,21 @@ def test_state_that_could_not_be_deleted_is_deleted_again() -> None:
     assert keys == groups.apply(groups.protocol.begin_delete("g", [topic_id]))
     groups.apply(groups.protocol.end_delete("g", [topic_id]))
     assert [] == groups.apply(groups.protocol.begin_delete("g", None))
+
+
+def test_offsets_that_a_client_resets_or_deletes_are_events() -> None:
+    groups = Groups()
+    topic_id = groups.topics.put("t", 2)
+    keys = [each.key for each in groups.beat("g", "a").new_states]
+    groups.apply(groups.protocol.initialized("g", keys))
+    groups.beat("g", "a", -1)
+    groups.apply(groups.protocol.reset("g", {"t": {0: 4, 1: 0}}, lambda: ALICE))
+    groups.apply(groups.protocol.begin_delete("g", [topic_id], author=lambda: ALICE))
+    reset, deleted = groups.kept.events
+    assert [EventKind.OFFSETS_RESET, EventKind.OFFSETS_DELETED] == [reset.kind, deleted.kind]
+    assert [{"group": "g", "topic": "t"}] * 2 == [reset.subject, deleted.subject]
+    assert ([[0, -1, 4], [1, -1, 0]], 2) == (reset.details["offsets"], deleted.number("partitions_count"))
+    assert ["User:alice"] * 2 == [reset.text("by_user"), deleted.text("by_user")]
 
 
 def test_an_assignment_of_the_future_does_not_stop_the_next_one() -> None:

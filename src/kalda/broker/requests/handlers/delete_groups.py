@@ -29,7 +29,7 @@ def handle(
     """Answer when each deletion is committed or refused."""
 
     def delete(names: Sequence[str]) -> Pending[list[DeletableGroupResult]]:
-        deleted = coordinator.delete_groups(names)
+        deleted = coordinator.delete_groups(names, context.author)
         return deleted.then(lambda done: list(starmap(_result, done.value.items())))
 
     return answer_in_slices(list(dict.fromkeys(request.groups_names)), delete, _response)

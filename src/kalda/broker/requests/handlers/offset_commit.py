@@ -55,7 +55,7 @@ def handle(
 ) -> Answer | Steps[Answer]:
     """Commit offsets; respond when they are committed. Each unknown partition gets its own error."""
     commit = _commit if context.api_version < _TOPIC_IDS_FROM else _commit_by_id
-    return first_turn(commit(cache, coordinator, zookeeper, request, context.api_version))
+    return first_turn(commit(cache, coordinator, zookeeper, request, context))
 
 
 def _commit_by_id(
@@ -63,14 +63,14 @@ def _commit_by_id(
     coordinator: GroupCoordinator,
     zookeeper: ZooKeeperClient,
     request: OffsetCommitRequest,
-    version: int,
+    context: RequestContext,
 ) -> Steps[Answer]:
     unnamed = yield from take_unnamed(cache, request.topics)
     unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return OffsetCommitResponse(topics=unknown)
     identified = with_ids(request.topics, unknown)
-    answer = yield from _commit(cache, coordinator, zookeeper, request, version)
+    answer = yield from _commit(cache, coordinator, zookeeper, request, context)
     if isinstance(answer, Pending):
         return answer.then(lambda done: identified(_value(request, done)))
     assert isinstance(answer, OffsetCommitResponse), "only version 0 uses ZooKeeper"
@@ -82,15 +82,15 @@ def _commit(
     coordinator: GroupCoordinator,
     zookeeper: ZooKeeperClient,
     request: OffsetCommitRequest,
-    version: int,
+    context: RequestContext,
 ) -> Steps[Answer]:
     unknown = yield from take_unknown(cache, request.topics)
     refused = yield from _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return OffsetCommitResponse(topics=refused)
-    if version == 0:
+    if context.api_version == 0:
         return _commit_to_zookeeper(coordinator, zookeeper, request, refused)
-    answer = coordinator.commit_offsets(request, version)
+    answer = coordinator.commit_offsets(request, context.api_version, context.author)
     if not refused:
         return answer
 

@@ -30,11 +30,11 @@ def handle(
     cache: MetadataCache, coordinator: GroupCoordinator, request: OffsetDeleteRequest, context: RequestContext
 ) -> Answer | Steps[Answer]:
     """Delete offsets; a partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION."""
-    return first_turn(_delete(cache, coordinator, request))
+    return first_turn(_delete(cache, coordinator, request, context))
 
 
 def _delete(
-    cache: MetadataCache, coordinator: GroupCoordinator, request: OffsetDeleteRequest
+    cache: MetadataCache, coordinator: GroupCoordinator, request: OffsetDeleteRequest, context: RequestContext
 ) -> Steps[Answer]:
     unknown = yield from take_unknown(cache, request.topics)
     refused = yield from topic_errors(
@@ -43,7 +43,7 @@ def _delete(
         OffsetDeleteResponseTopic,
         OffsetDeleteResponsePartition,
     )
-    answer = coordinator.delete_offsets(request)
+    answer = coordinator.delete_offsets(request, context.author)
     if not refused or not isinstance(answer, Pending):
         return answer
 

@@ -59,7 +59,7 @@ def handle(
         ]
         return AlterShareGroupOffsetsResponse(responses=[*found, *unknown])
 
-    return coordinator.alter_offsets(request.group_id, wanted).then(answer)
+    return coordinator.alter_offsets(request.group_id, wanted, context.author).then(answer)
 
 
 def error_response(request: AlterShareGroupOffsetsRequest, code: ErrorCode) -> AlterShareGroupOffsetsResponse:

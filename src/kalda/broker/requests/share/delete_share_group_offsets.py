@@ -48,7 +48,7 @@ def handle(
             deleted.append(topic)
         return DeleteShareGroupOffsetsResponse(responses=[*deleted, *unknown])
 
-    return coordinator.delete_offsets(request.group_id, known).then(answer)
+    return coordinator.delete_offsets(request.group_id, known, context.author).then(answer)
 
 
 def error_response(

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.types import UUID
+from kalda.coordinator.group.offset_events import GetAuthor
 from kalda.coordinator.group.share.share_group import ShareGroup
 from kalda.coordinator.group.share.share_protocol import CREATION_EPOCH, Heartbeat, NewState, ShareProtocol
 from kalda.coordinator.runtime.coordinator_shard import Result
@@ -177,7 +178,12 @@ class ShareGroupCoordinator:
             self._delete_states(group_id, sorted(keys), Pending(), is_topic_gone=True)
 
     def _delete(
-        self, group_id: str, topic_ids: Collection[UUID] | None, *, must_be_empty: bool = True
+        self,
+        group_id: str,
+        topic_ids: Collection[UUID] | None,
+        *,
+        must_be_empty: bool = True,
+        author: GetAuthor | None = None,
     ) -> Pending[dict[UUID, ApiError | None]]:
         """Delete state; return the outcome of each topic that had any."""
         outcome: Pending[dict[UUID, ApiError | None]] = Pending()
@@ -189,7 +195,7 @@ class ShareGroupCoordinator:
                 self._delete_states(group_id, done.value, outcome, is_topic_gone=not must_be_empty)
 
         def operation(protocol: ShareProtocol) -> Result[list[SharePartitionKey]]:
-            return protocol.begin_delete(group_id, topic_ids, must_be_empty=must_be_empty)
+            return protocol.begin_delete(group_id, topic_ids, must_be_empty=must_be_empty, author=author)
 
         self._run(group_id, operation).add_done(begun)
         return outcome
@@ -270,7 +276,7 @@ class ShareGroupCoordinator:
         return found
 
     def alter_offsets(
-        self, group_id: str, topics: Mapping[str, Mapping[int, int]]
+        self, group_id: str, topics: Mapping[str, Mapping[int, int]], author: GetAuthor | None = None
     ) -> Pending[dict[SharePartitionKey, ApiError | None]]:
         """Set start offsets of an empty group; return the outcome of each share partition.
 
@@ -289,14 +295,14 @@ class ShareGroupCoordinator:
                 )
             )
 
-        self._run(group_id, lambda protocol: protocol.reset(group_id, topics)).add_done(begun)
+        self._run(group_id, lambda protocol: protocol.reset(group_id, topics, author)).add_done(begun)
         return altered
 
     def delete_offsets(
-        self, group_id: str, topic_ids: Collection[UUID]
+        self, group_id: str, topic_ids: Collection[UUID], author: GetAuthor | None = None
     ) -> Pending[dict[UUID, ApiError | None]]:
         """Delete the offsets of topics in an empty group; return the outcome of each topic that had any."""
-        return self._delete(group_id, topic_ids)
+        return self._delete(group_id, topic_ids, author=author)
 
 
 def _describe(protocol: ShareProtocol, group_id: str) -> Result[DescribedGroup]:

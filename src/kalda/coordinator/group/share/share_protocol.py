@@ -25,6 +25,7 @@ from kalda.coordinator.group.consumer.member import (
 )
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.group_shard_state import GroupShardState
+from kalda.coordinator.group.offset_events import NO_OFFSET, GetAuthor, note_deleted, note_reset
 from kalda.coordinator.group.share.share_group import ShareGroup, topics_hash
 from kalda.coordinator.group.share.share_group_config import ASSIGNOR, ShareGroupConfig, ShareGroupTimes
 from kalda.coordinator.group.share.share_group_records import (
@@ -405,7 +406,9 @@ class ShareProtocol:
         """Note that state could not be created, or the group is gone: the next heartbeat asks again."""
         self._asked.pop(group_id, None)
 
-    def reset(self, group_id: str, topics: Mapping[str, Mapping[int, int]]) -> Result[list[NewState]]:
+    def reset(
+        self, group_id: str, topics: Mapping[str, Mapping[int, int]], author: GetAuthor | None = None
+    ) -> Result[list[NewState]]:
         """Give share partitions of an empty group other start offsets: topics by name, offsets by partition.
 
         Raises:
@@ -425,6 +428,9 @@ class ShareProtocol:
                 NewState(SharePartitionKey(group_id, topic.topic_id, number), epoch, offset)
                 for number, offset in offsets.items()
             ]
+        for name, offsets in topics.items():
+            changes = [(number, NO_OFFSET, offset) for number, offset in offsets.items()]
+            note_reset(self._shard.events, group_id, name, changes, author)
         records = [
             group_record(group_id, epoch, group.topics_hash),
             stored_record(group_id, replace(group.stored, initializing=initializing)),
@@ -432,11 +438,17 @@ class ShareProtocol:
         return Result(records, states)
 
     def begin_delete(
-        self, group_id: str, topic_ids: Collection[UUID] | None, *, must_be_empty: bool = True
+        self,
+        group_id: str,
+        topic_ids: Collection[UUID] | None,
+        *,
+        must_be_empty: bool = True,
+        author: GetAuthor | None = None,
     ) -> Result[list[SharePartitionKey]]:
         """Note that the state of topics is to be deleted, None for all; return their share partitions.
 
         State that could not be deleted before is among them. It would fence a later group of the same name.
+        If a client asks for it, an event names the `author`.
 
         Raises:
             ApiError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP.
@@ -467,7 +479,12 @@ class ShareProtocol:
         if not keys:
             return Result((), [])
         after = StoredPartitions(kept[0], kept[1], deleting)
-        return Result([stored_record(group_id, after)], list(dict.fromkeys(keys)))
+        keys = list(dict.fromkeys(keys))
+        if author is not None:
+            reason = "a client deleted them (DeleteShareGroupOffsets)"
+            deleted = ((group_id, deleting[key.topic_id]) for key in keys)
+            note_deleted(self._shard.events, deleted, reason, author)
+        return Result([stored_record(group_id, after)], keys)
 
     def end_delete(self, group_id: str, topic_ids: Collection[UUID]) -> Result[None]:
         """Note that the state of topics was deleted."""
