@@ -12,6 +12,7 @@ from typing import Final
 from kalda.clients.errors import ClientError
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.errors import ErrorCode
+from kalda.common.log_text import counted
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
 from kalda.common.types import TopicPartition
 from kalda.runtime.system.loop_logger import loop_logger
@@ -112,4 +113,4 @@ def absent_partition(snapshot: ClusterMetadata, partition: TopicPartition) -> st
     if topic is None or not topic.partitions or partition.partition in topic.partitions:
         return None
     count = len(topic.partitions)
-    return f"the topic has {count} partition{'s' if count != 1 else ''}, 0 to {count - 1}"
+    return f"the topic has {counted(count, 'partition')}, 0 to {count - 1}"

@@ -1,4 +1,4 @@
-"""Formats values for log lines and error messages, without Python's ``b''``, brackets and quotes."""
+"""Formats values for log lines and messages, without Python's ``b''``, brackets and quotes."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,6 +14,11 @@ def bytes_text(data: bytes) -> str:
     """Return bytes as quoted text, with escapes for bytes that are not UTF-8, cut to `BYTES_SHOWN_MAX`."""
     text = data[:BYTES_SHOWN_MAX].decode(errors="backslashreplace")
     return f'"{text}"' if len(data) <= BYTES_SHOWN_MAX else f'"{text}"... ({len(data)} bytes)'
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: ``1 topic``, ``0 topics``; `many` is `one` with an s unless given."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 def numbers_text(numbers: Iterable[int]) -> str:

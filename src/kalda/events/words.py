@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kalda.common.log_text import counted
 from kalda.events.event import CausalEvent, EventKind
 
 Words = Callable[[CausalEvent], str]
@@ -108,7 +109,11 @@ def _lag(event: CausalEvent) -> str:
     seconds, records = lag.get("fetched_s"), lag.get("records")
     if not isinstance(seconds, (int, float)):
         return " It has not fetched at all."
-    behind = f"{records} records behind" if isinstance(records, int) and records else "at the end of the log"
+    behind = (
+        f"{counted(records, 'record')} behind"
+        if isinstance(records, int) and records
+        else "at the end of the log"
+    )
     return f" It last fetched {seconds:g} s before, {behind}."
 
 
@@ -298,7 +303,7 @@ def _refused_records(event: CausalEvent) -> str:
 def _deleted_offsets(event: CausalEvent) -> str:
     topic = event.subject.get("topic")
     count = event.number("partitions_count")
-    of_topic = "" if topic is None else f" in {count} partition{'s'[: count != 1]} of topic {topic}"
+    of_topic = "" if topic is None else f" in {counted(count, 'partition')} of topic {topic}"
     return (
         f"The committed offsets of group {_of(event, 'group')}{of_topic} were deleted: "
         f"{_reason(event)}{_by(event)}."
@@ -350,7 +355,8 @@ _SENTENCES: Final[Mapping[str, Words]] = {
         f"{_reason(event)}.{_times(event)}"
     ),
     EventKind.TOPIC_CREATED: lambda event: (
-        f"Topic {_of(event, 'topic')} was created with {event.text('partitions_count')} partitions."
+        f"Topic {_of(event, 'topic')} was created with "
+        f"{counted(event.number('partitions_count'), 'partition')}."
     ),
     EventKind.TOPIC_DELETED: lambda event: f"Topic {_of(event, 'topic')} was deleted.",
     EventKind.RECORDS_DELETED: _deleted,
@@ -358,15 +364,15 @@ _SENTENCES: Final[Mapping[str, Words]] = {
         f"{_cap(_broker(event))} cut off {_offsets(event)}, which the leader does not have."
     ),
     EventKind.RECORDS_COMPACTED: lambda event: (
-        f"Compaction kept {event.text('records')} of {event.text('records_before')} records among "
-        f"{_offsets(event)}: newer records have the same keys."
+        f"Compaction kept {event.text('records')} of {counted(event.number('records_before'), 'record')} "
+        f"among {_offsets(event)}: newer records have the same keys."
     ),
     EventKind.GROUP_REBALANCING: lambda event: (
         f"Group {_of(event, 'group')} began to rebalance: {_reason(event)}."
     ),
     EventKind.GROUP_STABLE: lambda event: (
         f"Group {_of(event, 'group')} is stable in generation {event.text('generation')} with "
-        f"{event.text('members')} members."
+        f"{counted(event.number('members'), 'member')}."
     ),
     EventKind.MEMBER_JOINED: lambda event: (
         f"{_cap(_member(event))} joined group {_of(event, 'group')}: {_reason(event)}."

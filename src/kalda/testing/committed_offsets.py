@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from kalda.testing.record_matching import Record, count_of
+from kalda.common.log_text import counted
+from kalda.testing.record_matching import Record
 
 
 def unmet_offsets(
@@ -33,16 +34,16 @@ def unmet_offsets(
     if number is None:
         return [
             f"partition {partition}: committed {committed.get(partition, 'nothing')}, "
-            f"{count_of(left[partition], 'record')} behind it"
+            f"{counted(left[partition], 'record')} behind it"
             for partition in sorted(left)
         ]
     if sum(done.values()) == number:
         return []
     return [
-        f"{count_of(sum(done.values()), 'record')} before the committed offsets, expected {number}",
+        f"{counted(sum(done.values()), 'record')} before the committed offsets, expected {number}",
         *(
             f"partition {partition}: committed {committed.get(partition, 'nothing')}, "
-            f"{count_of(done.get(partition, 0), 'record')} before and {left.get(partition, 0)} behind it"
+            f"{counted(done.get(partition, 0), 'record')} before and {left.get(partition, 0)} behind it"
             for partition in sorted({*done, *left, *committed})
         ),
     ]

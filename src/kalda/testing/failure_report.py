@@ -9,9 +9,10 @@ from typing import Final
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.partitions import OffsetSpec
+from kalda.common.log_text import counted
 from kalda.common.types import TopicPartition
 from kalda.testing.kafka import OPEN_STATES, KafkaFacilities, transaction_lines
-from kalda.testing.record_matching import count_of, record_text
+from kalda.testing.record_matching import record_text
 
 SECONDS_MAX: Final = 5.0
 """How long the report of one test may take, such as where all brokers are down."""
@@ -74,7 +75,7 @@ def _topics(facilities: KafkaFacilities, admin: Admin) -> list[str]:
         except Exception as error:
             lines.append(f"topic {name}: cannot be read: {error}")
             continue
-        lines.append(f"topic {name}: {count_of(len(records), 'record')}")
+        lines.append(f"topic {name}: {counted(len(records), 'record')}")
         last = sorted(records, key=lambda record: record.timestamp_ms)[-_RECORDS_MAX:]
         lines += _bounded(map(record_text, last), len(records) - len(last), "before")
     return _bounded(lines, len(names) - _TOPICS_MAX, "topics", indent="")

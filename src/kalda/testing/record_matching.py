@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from kalda.clients.values import ConsumerRecord
+from kalda.common.log_text import counted
 
 Record: TypeAlias = ConsumerRecord[bytes | None, bytes | None]
 
@@ -80,7 +81,7 @@ def explain_missing(topic: str, pattern: RecordPattern, records: Sequence[Record
     partitions = len({record.partition for record in records})
     lines = [
         head,
-        f"  {count_of(len(records), 'record')} in {count_of(partitions, 'partition')}, the nearest first:",
+        f"  {counted(len(records), 'record')} in {counted(partitions, 'partition')}, the nearest first:",
     ]
     # Of equally near ones the newest, which a test has probably just caused.
     newest_first = records[::-1]
@@ -203,8 +204,3 @@ def _shortened(text: str) -> str:
     if len(text) <= _SHOWN_CHARACTERS_MAX:
         return text
     return f"{text[:_SHOWN_CHARACTERS_MAX]}… ({len(text)} characters)"
-
-
-def count_of(number: int, what: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

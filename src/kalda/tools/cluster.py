@@ -14,6 +14,7 @@ from kalda.command.option_types import INT32_MAX, Integer
 from kalda.command.output import Json, json_line
 from kalda.command.results import raise_for
 from kalda.command.tables import Table
+from kalda.common.log_text import counted
 from kalda.inspection.cluster_health import (
     RESPONSE_TIMEOUT_MS,
     PartitionHealth,
@@ -193,7 +194,8 @@ async def decommission(tool: Tool, broker_id: int, throttle: int | None, dry_run
         moved = await carry_out(tool, admin, broker_id, plan, rate=throttle)
     tool.output.result(
         {"broker": broker_id, **reassignment_json(moved)},
-        f"Moved {len(moved)} partitions. Broker {broker_id} has no replicas: stop it, and delete its data.",
+        f"Moved {counted(len(moved), 'partition')}. Broker {broker_id} has no replicas: "
+        "stop it, and delete its data.",
     )
 
 

@@ -19,6 +19,7 @@ from kalda.command.output import Json
 from kalda.command.results import error_json, raise_for
 from kalda.command.tables import Table
 from kalda.command.values import distinct, parse_duration, parse_time_ms, parse_topic_partitions
+from kalda.common.log_text import counted
 from kalda.common.types import TopicPartition
 from kalda.tools.offset_resets import (
     LogRange,
@@ -274,7 +275,7 @@ async def _check_inactive(admin: "AsyncAdmin", group_ids: Iterable[str]) -> None
     for group_id, group in described.results.items():
         if group.state not in (GroupState.EMPTY, GroupState.DEAD):
             raise ToolError(
-                f"group {group_id} is {group.state.value} with {len(group.members)} members; "
+                f"group {group_id} is {group.state.value} with {counted(len(group.members), 'member')}; "
                 "stop its consumers, then reset its offsets"
             )
 

@@ -20,6 +20,7 @@ from kalda.command.output import Json, json_line
 from kalda.command.results import error_json, raise_for
 from kalda.command.tables import Table
 from kalda.command.values import distinct, parse_ids, partitions_text, read_json
+from kalda.common.log_text import counted
 from kalda.common.types import TopicPartition
 from kalda.inspection.cluster_health import RESPONSE_TIMEOUT_MS
 from kalda.tools.reassignment_plan import (
@@ -126,7 +127,9 @@ async def generate(
             check_all_run(current, found)
         current, proposed = changes(current, rebalance(current, racks))
         moved = moved_replicas(current, proposed)
-        tool.output.note(f"{len(proposed)} partitions change; {moved} replicas are copied to another broker.")
+        tool.output.note(
+            f"To change: {counted(len(proposed), 'partition')}; to copy: {counted(moved, 'replica')}."
+        )
     else:
         proposed = propose(current, racks, chance=random.Random())
     before, after = reassignment_json(current), reassignment_json(proposed)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kalda.command.errors import ToolError
+from kalda.common.log_text import counted
 from kalda.common.types import TopicPartition
 from kalda.tools.reassignment_plan import Assignment
 
@@ -41,8 +42,8 @@ def drain(current: Mapping[TopicPartition, Sequence[int]], racks: Racks, *broker
                 continue
             if not racks.keys() - set(replicas):
                 raise ToolError(
-                    f"{partition} has {len(replicas)} replicas and {len(racks)} brokers remain; start "
-                    "another broker, or give the partition fewer replicas first"
+                    f"{partition} has {counted(len(replicas), 'replica')}, brokers that remain: "
+                    f"{len(racks)}; start another broker, or give the partition fewer replicas first"
                 )
             plan.move(partition, place, plan.target(partition, place))
     return plan.assignment()

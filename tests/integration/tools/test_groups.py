@@ -81,7 +81,7 @@ def test_groups_are_listed_and_described_with_lag_members_and_state(kalda: Comma
         assert (5, 10, 5) == (offset["current_offset"], offset["log_end_offset"], offset["lag"])
 
         done = kalda.refused("groups", "reset-offsets", group, "--all-topics", "--to-earliest", "--execute")
-        assert f"group {group} is Stable with 1 members; stop its consumers" in done.stderr
+        assert f"group {group} is Stable with 1 member; stop its consumers" in done.stderr
         done = kalda.refused("groups", "delete", group, "--json")
         assert "NON_EMPTY_GROUP" == done.json["groups"][0]["error"]["code"]
     done = kalda("groups", "describe", group)

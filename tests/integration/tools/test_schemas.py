@@ -86,7 +86,7 @@ def test_a_copy_has_the_same_ids_versions_references_and_levels(
     assert file.read_text() == to_stdout.stdout
     assert {"registered": 3, "present": 0, "levels": 1, "dry_run": True} == planned
     assert was_empty
-    assert "Registered 3 versions and 1 compatibility levels; 0 versions were there." in done.stdout
+    assert "Registered 3 versions and 1 compatibility level; already there: 0 versions." in done.stdout
     assert {"registered": 0, "present": 3, "levels": 0, "dry_run": False} == again
     assert (registry.schemas, registry.subjects, registry.levels, {}) == copied
     assert "orders-value has version 1 with the id 4, and the file has it with the id 9" in other.stderr

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from kalda.common.log_text import bytes_text, numbers_text, partitions_text
+from kalda.common.log_text import bytes_text, counted, numbers_text, partitions_text
 from kalda.runtime.error_text import error_text
 
 
@@ -43,3 +43,8 @@ def test_partitions_are_listed_while_they_are_few() -> None:
     assert "2 partitions of t (3, 7)" == partitions_text("t", [7, 3])
     assert "50 partitions of t" == partitions_text("t", range(50))
     assert "none" == numbers_text([])
+
+
+def test_one_thing_is_counted_in_the_singular() -> None:
+    assert ["0 topics", "1 topic", "2 topics"] == [counted(number, "topic") for number in range(3)]
+    assert ["1 batch", "2 batches"] == [counted(number, "batch", "batches") for number in (1, 2)]

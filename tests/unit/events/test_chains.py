@@ -212,6 +212,7 @@ def test_member_is_the_cause_of_the_rebalance_that_names_it() -> None:
         "Member m-1 (client id slow, at 10.0.0.7) was removed from group readers: it sent no heartbeat."
         == answer.incidents[0].first.text
     )
+    assert "Group readers is stable in generation 3 with 1 member." == answer.incidents[0].links[-1].text
 
 
 def test_process_that_stood_still_is_the_cause_of_its_expired_session() -> None:

@@ -42,7 +42,7 @@ def test_a_replica_moves_to_a_rack_that_its_partition_does_not_use() -> None:
 
 
 def test_too_few_brokers_are_an_error_that_names_the_partition() -> None:
-    with pytest.raises(ToolError, match="flights-0 has 3 replicas and 2 brokers remain"):
+    with pytest.raises(ToolError, match="flights-0 has 3 replicas, brokers that remain: 2"):
         drain(partitions((0, 1, 2)), without_racks(1, 2), 0)
 
 

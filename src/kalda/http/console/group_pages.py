@@ -28,7 +28,7 @@ from kalda.http.console.listing_pages import Part, listing_page
 from kalda.http.console.listings import Cell, Column, Row, listing
 from kalda.http.console.reading import Reading
 from kalda.http.console.record_views import time_ms_of
-from kalda.http.console.texts import UNKNOWN, count_text
+from kalda.http.console.texts import UNKNOWN, count_text, counted
 from kalda.http.console.visits import Visit, path_of
 from kalda.http.errors import HttpError
 
@@ -295,12 +295,12 @@ async def _plan_reset(visit: Visit, values: Fields) -> Change:
     async def perform() -> str:
         done = await admin.alter_consumer_group_offsets({name: offsets})
         done[name].raise_for_errors()
-        return f"{len(offsets)} offset{'s' * (len(offsets) != 1)} of group {name} were reset."
+        return f"Reset {counted(len(offsets), 'offset')} of group {name}."
 
     base = path_of("groups", name)
     scope: tuple[str, str | int | bool | None] = ("topic", topic) if topic else ("all-topics", True)
     return Change(
-        question=f"Reset {len(offsets)} offset{'s' * (len(offsets) != 1)} of {name}?",
+        question=f"Reset {counted(len(offsets), 'offset')} of {name}?",
         button="Reset",
         command=command_lines.line(
             "groups", "reset-offsets", name, options=[scope, option, ("execute", True)]

@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kalda.http.console.table_views import SortKey, TablePage, TableView, table_page
+
+_WORD_CHARACTERS: Final = 20
+"""The longest word that fits into every column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,11 @@ class Cell:
     is_code: bool = False
     value: int | float | str | None = None
     """What the column is sorted by; the text unless given."""
+
+    @property
+    def has_long_word(self) -> bool:
+        """Whether a word of the text may be broken, which lets narrow columns break all of its words."""
+        return any(len(each) > _WORD_CHARACTERS for each in self.text.split())
 
     @property
     def sort_key(self) -> int | float | str | None:

@@ -15,7 +15,7 @@ from kalda.http.console.changes import Change, ChangeForm, Field, Fields, Form, 
 from kalda.http.console.listing_pages import Part, listing_page
 from kalda.http.console.listings import Cell, Column, Row, listing
 from kalda.http.console.reading import Reading
-from kalda.http.console.texts import UNKNOWN, age_text, size_text
+from kalda.http.console.texts import UNKNOWN, age_text, counted, size_text
 from kalda.http.console.visits import Visit, path_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ async def transactions(visit: Visit, reading: Reading) -> Response:
         one="transactional id",
         many="transactional ids",
         kept=("all",),
-        empty=("No open transactions", f"{len(listed)} transactional ids are known; none has one now."),
+        empty=("No open transactions", f"Of {counted(len(listed), 'transactional id')} none has one now."),
     )
     return listing_page(
         visit,

@@ -27,7 +27,7 @@ from kalda.http.console.pipeline_views import (
 )
 from kalda.http.console.reading import Reading
 from kalda.http.console.record_changes import entered_record, fields_of, record_at, record_fields
-from kalda.http.console.texts import UNKNOWN, count_text, line_text, rate_text, time_text
+from kalda.http.console.texts import UNKNOWN, count_text, counted, line_text, rate_text, time_text
 from kalda.http.console.visits import Visit, path_of
 from kalda.http.errors import HttpError
 from kalda.pipelines.dlq.replay import (
@@ -373,7 +373,7 @@ async def _plan_retry(visit: Visit, values: Fields) -> Change:
 
     async def perform() -> str:
         done = await visit.services.background.run(run)
-        return f"{count_text(done.taken)} dead letters were sent again; {count_text(done.kept)} are left."
+        return f"Sent {counted(done.taken, 'dead letter')} again; left: {count_text(done.kept)}."
 
     base = path_of("pipelines", name)
     cause = values.get("cause") or None
@@ -399,9 +399,7 @@ async def _plan_drop(visit: Visit, values: Fields) -> Change:
 
     async def perform() -> str:
         done = await visit.services.background.run(drop, properties, topic, meant)
-        return (
-            f"{count_text(done.taken)} dead letters of {name} were dropped; {count_text(done.kept)} are left."
-        )
+        return f"Dropped {counted(done.taken, 'dead letter')} of {name}; left: {count_text(done.kept)}."
 
     base = path_of("pipelines", name)
     cause = values.get("cause") or None
@@ -423,8 +421,7 @@ async def _plan_drop(visit: Visit, values: Fields) -> Change:
 
 
 def _counted(found: Sequence[OpenLetter]) -> str:
-    count = "at least " * (len(found) == _LETTERS_MAX) + count_text(len(found))
-    return f"{count} dead letter{'s' * (len(found) != 1)}"
+    return "at least " * (len(found) == _LETTERS_MAX) + counted(len(found), "dead letter")
 
 
 async def _show_edit(visit: Visit, values: Fields) -> Form:

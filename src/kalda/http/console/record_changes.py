@@ -10,7 +10,7 @@ from kalda.http.console import command_lines
 from kalda.http.console.changes import Change, ChangeForm, Field, Fields, Form, FormError, integer_of
 from kalda.http.console.record_reading import log_ranges, read_one, read_ranges
 from kalda.http.console.record_views import Record
-from kalda.http.console.texts import count_text
+from kalda.http.console.texts import count_text, counted
 from kalda.http.console.topic_changes import topic_name_of
 from kalda.http.console.topic_pages import TRAIL
 from kalda.http.console.visits import Visit, path_of
@@ -271,7 +271,7 @@ async def _plan_replay(visit: Visit, values: Fields) -> Change:
             for future in sent:
                 await future
             count += len(sent)
-        return f"{count_text(count)} records were appended to {target}."
+        return f"Appended {counted(count, 'record')} to {target}."
 
     base = path_of("topics", topic)
     consume = command_lines.line(
@@ -280,7 +280,7 @@ async def _plan_replay(visit: Visit, values: Fields) -> Change:
         options={"partition": number, "offset": first, "max-messages": last - first + 1, "json": True},
     )
     return Change(
-        question=f"Append up to {count_text(last - first + 1)} records of {topic}-{number} to {target}?",
+        question=f"Append up to {counted(last - first + 1, 'record')} of {topic}-{number} to {target}?",
         button="Replay",
         command=f"{consume} | {command_lines.line('produce', target, options={'json-lines': True})}",
         perform=perform,

@@ -28,7 +28,7 @@ from kalda.http.console.record_views import (
     wanted_ranges,
 )
 from kalda.http.console.search_conditions import ConditionError, equivalent_command
-from kalda.http.console.texts import count_text, time_text
+from kalda.http.console.texts import counted, time_text
 from kalda.http.console.topic_pages import TRAIL, topic_tabs
 from kalda.http.console.visits import SECURITY_HEADERS, Visit, path_of
 from kalda.http.decoding import SchemaDecoders
@@ -113,7 +113,7 @@ class RecordPages:
             )
         except ConditionError as error:
             return _Table([], None, error=str(error))
-        remark = f"{count_text(hits.read)} records looked through in {hits.seconds:.1f} s"
+        remark = f"{counted(hits.read, 'record')} looked through in {hits.seconds:.1f} s"
         if hits.is_out_of_time:
             remark += f"; the search ended after {SECONDS_MAX:.0f} s and can go on"
         elif hits.next_at is not None:

@@ -47,6 +47,15 @@ def count_text(count: float | None) -> str:
     return f"{round(count):,}".replace(",", "\u202f")
 
 
+def counted(count: int, one: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "record"), counted(2000, "record")
+    ('1 record', '2\\u202f000 records')
+    """
+    return f"{count_text(count)} {one}{'s' * (count != 1)}"
+
+
 def rate_text(rate: float | None) -> str:
     """Return a number for each second, e.g. ``12/s``; a dash if it is not known."""
     return UNKNOWN if rate is None else f"{count_text(rate)}/s"

@@ -21,7 +21,7 @@ from kalda.http.console.changes import (
 from kalda.http.console.config_views import is_secret
 from kalda.http.console.reading import Reading, partitions_of
 from kalda.http.console.record_reading import log_ranges
-from kalda.http.console.texts import count_text
+from kalda.http.console.texts import count_text, counted
 from kalda.http.console.topic_pages import TRAIL
 from kalda.http.console.visits import Visit, path_of
 
@@ -191,10 +191,10 @@ class TopicChanges:
 
         async def perform() -> str:
             await admin.create_partitions({topic: total})
-            return f"Topic {topic} has {total} partitions."
+            return f"Topic {topic} has {counted(total, 'partition')}."
 
         return Change(
-            question=f"Add {total - count} partition{'s' * (total - count > 1)} to {topic}?",
+            question=f"Add {counted(total - count, 'partition')} to {topic}?",
             button="Add partitions",
             command=command_lines.line("topics", "alter", topic, options={"partitions": total}),
             perform=perform,
@@ -262,11 +262,11 @@ class TopicChanges:
             await admin.delete_records(
                 {TopicPartition(topic, number): offset for number, offset in keep.items()}
             )
-            return f"{count_text(lost)} records of {topic} were deleted."
+            return f"Deleted {counted(lost, 'record')} of {topic}."
 
         place = f"{topic}:{chosen}" if chosen else topic
         return Change(
-            question=f"Delete {count_text(lost)} records of {topic}?",
+            question=f"Delete {counted(lost, 'record')} of {topic}?",
             button="Purge",
             command=command_lines.line(
                 "delete-records", options={"topic": place, "before-offset": bound, "all": bound is None}

@@ -10,6 +10,7 @@ from kalda.clients.values import ConsumerRecord
 from kalda.command.command import Tool
 from kalda.command.errors import ToolError
 from kalda.command.output import Form
+from kalda.common.log_text import counted
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
 from kalda.common.types import TopicPartition
 from kalda.tools.console.byte_formats import ByteFormatError
@@ -47,7 +48,7 @@ def run_consume(tool: Tool, plan: ConsumePlan, form: LineForm) -> None:
         except KeyboardInterrupt:
             pass  # the usual end with --follow
         count = run.count
-    tool.output.note(f"{count} {'record' if count == 1 else 'records'} consumed")
+    tool.output.note(f"{counted(count, 'record')} consumed")
 
 
 class _Run:
@@ -152,7 +153,7 @@ class _Run:
                 f"`kalda groups describe {plan.group} --members` shows who has them"
             )
         elif remaining is not None and plan.is_endless:
-            more = "1 more record" if remaining == 1 else f"{remaining} more records"
+            more = counted(remaining, "more record")
             note = f"waiting at the end of {topics} for {more}; Ctrl-C ends"
         else:
             return

@@ -15,6 +15,7 @@ from kalda.command.names import TopicName
 from kalda.command.option_types import INT32_MAX, EnumType, Integer
 from kalda.command.output import Form
 from kalda.command.values import parse_settings, read_settings
+from kalda.common.log_text import counted
 from kalda.tools.console.byte_formats import ByteFormat, ByteFormatError, of_java_class, to_bytes
 from kalda.tools.console.line_reader import (
     READER_PROPERTIES,
@@ -224,7 +225,7 @@ class _Run:
             producer.flush()
         if self._failed:
             raise ToolError(f"{self._failed} of {self._sent} records were not acknowledged")
-        self._tool.output.note(f"{self._sent} {'record' if self._sent == 1 else 'records'} acknowledged")
+        self._tool.output.note(f"{counted(self._sent, 'record')} acknowledged")
 
     def _send_lines(self, producer: "Producer", lines: BinaryIO, place: str) -> None:
         is_interactive = lines.isatty()

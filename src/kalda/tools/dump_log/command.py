@@ -8,6 +8,7 @@ from kalda.command.command import Tool, command
 from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.option_types import Integer
 from kalda.command.output import Form
+from kalda.common.log_text import counted
 
 if TYPE_CHECKING:
     from kalda.tools.dump_log.dump import DumpOptions
@@ -76,7 +77,7 @@ def dump_log(
     )
     faults = sum(_dump(tool, path, options) for path in _files(named))
     if faults:
-        raise ToolError(f"{faults} {'fault' if faults == 1 else 'faults'} found")
+        raise ToolError(f"{counted(faults, 'fault')} found")
 
 
 def _files(named: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ import click
 from kalda.command.command import Tool, command
 from kalda.command.names import TopicName
 from kalda.command.option_types import Integer
+from kalda.common.log_text import counted
 from kalda.tools.legacy.group import legacy
 
 if TYPE_CHECKING:
@@ -73,6 +74,6 @@ def _print(
                     tool.output.item({"consumed": message}, f"consumed: {text}")
                     tool.output.flush()
         with lock:
-            tool.output.item({"received": count}, f"Received {count} messages")
+            tool.output.item({"received": count}, f"Received {counted(count, 'message')}")
     except Exception as error:
         failures.append(error)

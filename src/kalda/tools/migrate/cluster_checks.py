@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kalda.common.log_text import counted
 from kalda.tools.migrate.settings_checks import protocol_version
 from kalda.tools.migrate.verdicts import Level, Verdict
 
@@ -91,7 +92,8 @@ def check_cluster(facts: ClusterFacts) -> list[Verdict]:
         found += _check_topic_settings(name, topic)
     found += _check_partitions(facts.topics)
     if facts.reassigning:
-        text = f"{facts.reassigning} partitions are being moved; wait until `kalda reassign` shows the end"
+        moves = counted(facts.reassigning, "partition")
+        text = f"moves of {moves} are under way; wait until `kalda reassign` shows the end"
         found.append(Verdict(Level.STOPS, "reassignment", _CLUSTER, text))
     for place in facts.offline_dirs:
         text = f"log directory {place} is offline; mend it first"
@@ -237,7 +239,12 @@ def _check_partitions(topics: Mapping[str, TopicFacts]) -> Iterator[Verdict]:
             "wait while a broker is replaced"
         )
         yield Verdict(Level.LOOK, "min.insync.replicas", _CLUSTER, text)
-    yield Verdict(Level.FITS, "partitions", _CLUSTER, f"{total} partitions of {len(topics)} topics")
+    yield Verdict(
+        Level.FITS,
+        "partitions",
+        _CLUSTER,
+        f"{counted(total, 'partition')} of {counted(len(topics), 'topic')}",
+    )
     without_id = sorted(name for name, topic in topics.items() if not topic.has_id)
     if without_id:
         text = (

@@ -13,6 +13,7 @@ from kalda.command.errors import ToolUsageError
 from kalda.command.output import Json
 from kalda.command.tables import Table
 from kalda.command.zookeeper_security import zookeeper_security_option
+from kalda.common.log_text import counted
 from kalda.tools.migrate.roll_commands import COMMANDS
 from kalda.tools.migrate.verdicts import EXIT_CODES, Level, Verdict, merged, worst
 
@@ -118,7 +119,7 @@ def _report(tool: Tool, verdicts: list[Verdict]) -> None:
             [(each.level.words, each.subject, each.where, each.text) for each in verdicts],
         ),
         "",
-        f"{len(verdicts)} findings: {summary}.",
+        f"{counted(len(verdicts), 'finding')}: {summary}.",
     )
     tool.output.flush()
     if EXIT_CODES[level]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kalda.common.log_text import counted
 from kalda.tools.migrate.verdicts import Level, Verdict
 
 _CLUSTER_METADATA = "__cluster_metadata-0"
@@ -103,7 +104,7 @@ def _check_one(each: DirectoryFacts, broker_id: int | None, cluster_id: str | No
         f"{count} of format {magic}" for magic, count in sorted(each.segments_by_format.items())
     )
     codecs = ", ".join(f"{count} {codec}" for codec, count in sorted(each.segments_by_codec.items()))
-    text = f"{len(each.partitions)} partitions"
+    text = counted(len(each.partitions), "partition")
     if formats:
         text += f", segments: {formats}; first batches: {codecs}. Kalda reads and keeps these"
     yield verdict(Level.FITS, "log directory", text)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from kalda.common.log_text import counted
 from kalda.tools.migrate.walk import (
     Began,
     Doubted,
@@ -26,11 +27,11 @@ def event_text(plan: Plan, target: Software, step: Event | Run | Wait) -> str | 
     """Return the line for a step; None for one that says nothing more than others."""
     match step:
         case Began():
-            return f"Roll to {target.full_name} of {len(plan.brokers)} brokers."
+            return f"Roll to {target.full_name} of {counted(len(plan.brokers), 'broker')}."
         case Measured(offsets):
             return (
-                f"  before: {len(offsets.ends)} partitions whose ends add up to "
-                f"{sum(offsets.ends.values())}, {len(offsets.committed)} groups"
+                f"  before: {counted(len(offsets.ends), 'partition')} whose ends add up to "
+                f"{sum(offsets.ends.values())}, {counted(len(offsets.committed), 'group')}"
             )
         case Entered(broker_id, phase):
             return _entered_text(plan, target, broker_id, phase)

@@ -9,6 +9,7 @@ from kalda.command.command import Tool, command
 from kalda.command.errors import PartialFailureError, ToolUsageError
 from kalda.command.output import Json
 from kalda.command.tables import Cell, Table
+from kalda.common.log_text import counted
 from kalda.tools.pipeline.arguments import chosen, pipeline_arguments, read_file
 from kalda.tools.pipeline.noun import pipeline
 
@@ -85,9 +86,9 @@ def _parts(reports: "list[AuditReport]") -> list[Table | str]:
 def _verdict(report: "AuditReport") -> str:
     from kalda.pipelines.ledger.completeness import describe
 
-    text = "everything agrees" if report.is_good else f"{len(report.findings)} findings"
+    text = "everything agrees" if report.is_good else counted(len(report.findings), "finding")
     if report.table_rows is not None:
-        text += f", {report.table_rows} rows in the table"
+        text += f", {counted(report.table_rows, 'row')} in the table"
     if report.not_compared is not None:
         text += f"; {report.not_compared}"
     if report.completeness is not None:

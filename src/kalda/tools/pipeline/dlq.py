@@ -12,10 +12,10 @@ from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.option_types import INT32_MAX, Integer
 from kalda.command.output import Json
 from kalda.command.tables import Cell, Table
+from kalda.common.log_text import counted
 from kalda.tools.bytes_text import json_field, shortened
 from kalda.tools.pipeline.arguments import chosen, read_file
 from kalda.tools.pipeline.noun import pipeline
-from kalda.tools.state.command import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

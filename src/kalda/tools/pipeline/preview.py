@@ -11,10 +11,10 @@ from kalda.command.errors import PartialFailureError, ToolUsageError
 from kalda.command.option_types import Integer
 from kalda.command.output import Json
 from kalda.command.tables import Cell, Table
+from kalda.common.log_text import counted
 from kalda.tools.bytes_text import json_field, shortened
 from kalda.tools.pipeline.arguments import chosen, file_error, missing_package, pipeline_arguments, read_file
 from kalda.tools.pipeline.noun import pipeline
-from kalda.tools.state.command import counted
 
 if TYPE_CHECKING:
     from kalda.pipelines.engine.trial import DeadRecord, Trial

@@ -8,6 +8,7 @@ import click
 
 from kalda.command.command import Tool, command
 from kalda.command.errors import ToolError, ToolUsageError
+from kalda.common.log_text import counted
 from kalda.tools.pipeline.arguments import checked_master, chosen, file_error, missing_package, read_file
 from kalda.tools.pipeline.noun import pipeline
 
@@ -80,7 +81,7 @@ def backfill(
     with _errors_in_one_line():
         refill = _open(tool, pipelines, name)
         if rebuild and not dry_run:
-            tool.output.note(f"{refill.forget()} records of the ledger deleted")
+            tool.output.note(f"{counted(refill.forget(), 'record')} of the ledger deleted")
         plan, ends = refill.plan(None, last)
         _run(tool, pipelines, refill, plan, master, dry_run=dry_run)
         if not dry_run and refill.begin_at(ends):
@@ -166,11 +167,13 @@ def _run(
         counts = {name: result.total(name) for name in counts}
     tool.output.result(
         {"offsets": plan.offsets, "skipped_offsets": plan.skipped_offsets, "dry_run": dry_run, **counts},
-        f"{plan.offsets} offsets {'to process' if dry_run else 'processed'}, {plan.skipped_offsets} left out "
-        f"because the table has them: {counts['records']} records, {counts['rows_out']} rows, "
-        f"{counts['dlq']} dead letters, {counts['filtered']} filtered",
+        f"{counted(plan.offsets, 'offset')} {'to process' if dry_run else 'processed'}, "
+        f"{plan.skipped_offsets} left out because the table has them: "
+        f"{counted(counts['records'], 'record')}, {counted(counts['rows_out'], 'row')}, "
+        f"{counted(counts['dlq'], 'dead letter')}, "
+        f"{counts['filtered']} filtered",
     )
 
 
 def _report(tool: Tool, account: "BatchAccount") -> None:
-    tool.output.note(f"batch {account.batch_id}: {account.total('rows_out')} rows")
+    tool.output.note(f"batch {account.batch_id}: {counted(account.total('rows_out'), 'row')}")

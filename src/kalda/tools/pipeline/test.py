@@ -10,9 +10,9 @@ import click
 from kalda.command.command import Tool, command
 from kalda.command.errors import PartialFailureError, ToolError, ToolUsageError
 from kalda.command.output import Json
+from kalda.common.log_text import counted
 from kalda.tools.pipeline.arguments import chosen, file_error, missing_package, pipeline_arguments, read_file
 from kalda.tools.pipeline.noun import pipeline
-from kalda.tools.state.command import counted
 
 if TYPE_CHECKING:
     from kalda.pipelines.engine.case_run import CaseResult

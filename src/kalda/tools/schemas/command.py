@@ -11,6 +11,7 @@ import click
 from kalda.command.command import Tool, command, noun
 from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.tables import Table
+from kalda.common.log_text import counted
 from kalda.tools.schemas.registry import (
     Registry,
     open_registry,
@@ -244,7 +245,7 @@ def export(tool: Tool, registry: Registry, file: Path, prefix: str, deleted: boo
             count = sum(stream.write(f"{line}\n") > 0 for line in lines)
     except OSError as error:
         raise ToolError(f"{file} cannot be written: {error}") from None
-    tool.output.result({"file": str(file), "lines": count}, f"Wrote {count} lines to {file}.")
+    tool.output.result({"file": str(file), "lines": count}, f"Wrote {counted(count, 'line')} to {file}.")
 
 
 @command("import", schemas, connects=False)
@@ -264,8 +265,9 @@ def import_schemas(tool: Tool, registry: Registry, file: Path, dry_run: bool) ->
             "levels": outcome.levels,
             "dry_run": dry_run,
         },
-        f"{verb} {outcome.registered} versions and {outcome.levels} compatibility levels; "
-        f"{outcome.present} versions were there.",
+        f"{verb} {counted(outcome.registered, 'version')} and "
+        f"{counted(outcome.levels, 'compatibility level')}; already there: "
+        f"{counted(outcome.present, 'version')}.",
     )
 
 

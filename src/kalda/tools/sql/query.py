@@ -18,6 +18,7 @@ from kalda.command.command import Tool
 from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.output import is_terminal
 from kalda.common.extras import install_hint
+from kalda.common.log_text import counted
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
 from kalda.tools.sql.request import BYTES, TEXT, QueryRequest, RowForm
 from kalda.tools.sql.rows_out import open_writer
@@ -75,7 +76,7 @@ def run_query(tool: Tool, request: QueryRequest) -> None:
         if not request.has_external_access:
             session.forbid_external_access()
         count = session.interruptible(lambda: _write(tool, request, session.run(request.statement)))
-        tool.output.note(f"{_counted(count, 'row')}; {_counted(source.read_count, 'record')} read")
+        tool.output.note(f"{counted(count, 'row')}; {counted(source.read_count, 'record')} read")
 
 
 def _decoder(request: QueryRequest) -> "Decoder":
@@ -127,10 +128,6 @@ def _write_to(file: "BinaryIO | None", rows: pa.RecordBatchReader, tool: Tool, f
             tool.output.flush()
     writer.close()
     return count
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def topics_named(statement: str, topics: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ import click
 
 from kalda.command.command import Tool, command, noun
 from kalda.command.errors import ToolError, ToolUsageError
+from kalda.common.log_text import counted
 
 if TYPE_CHECKING:
     from kalda.tools.bytes_text import JsonValue
@@ -184,11 +185,6 @@ def lint(tool: Tool, directory: Path) -> None:
     )
     if found:
         raise click.exceptions.Exit(1)
-
-
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun: ``1 step``, ``2 steps``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _load(directory: Path, *, may_be_missing: bool = False) -> "Folder":

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 from kalda.common.config_def import ConfigDef, ConfigError, MissingFeatureError
+from kalda.common.log_text import counted
 from kalda.schemas.compatibility import CompatibilityLevel
 from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.tools.state import documents
@@ -64,7 +65,7 @@ def _group_faults(folder: Folder) -> Iterator[str]:
             if topic is not None and each.partition >= topic.partitions:
                 yield (
                     f"{path}: {each} has an offset, but the file of topic {each.topic} has "
-                    f"{topic.partitions} partitions"
+                    f"{counted(topic.partitions, 'partition')}"
                 )
 
 

@@ -10,6 +10,7 @@ A property test applies plans to a model.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+from kalda.common.log_text import counted
 from kalda.common.types import TopicPartition
 from kalda.tools.state.model import (
     NO_DEFAULTS,
@@ -144,8 +145,9 @@ def _altered_topic(
         yield PlannedStep(AddPartitions(name, present.partitions, topic.partitions))
     elif topic.partitions < present.partitions:
         impossible.append(
-            f"topic {name} has {present.partitions} partitions and the file wants {topic.partitions}: "
-            "partitions cannot be removed; delete the topic and create it again, or change the file"
+            f"topic {name} has {counted(present.partitions, 'partition')} and the file wants "
+            f"{topic.partitions}: partitions cannot be removed; delete the topic and create it again, "
+            "or change the file"
         )
     if topic.replication_factor != present.replication_factor:
         impossible.append(

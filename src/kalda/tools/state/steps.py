@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, assert_never
 
+from kalda.common.log_text import counted
 from kalda.common.types import TopicPartition
 from kalda.tools.state.model import SubjectState, TopicState
 
@@ -193,7 +194,7 @@ def step_text(step: Step) -> str:
         case CreateTopic(topic):
             settings = "".join(f", {name}={value}" for name, value in sorted(topic.configs.items()))
             return (
-                f"+ topic {topic.name}: {topic.partitions} partitions, "
+                f"+ topic {topic.name}: {counted(topic.partitions, 'partition')}, "
                 f"replication factor {topic.replication_factor}{settings}"
             )
         case DeleteTopic(name):

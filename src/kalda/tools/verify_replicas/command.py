@@ -9,6 +9,7 @@ from kalda.command.command import Tool, command
 from kalda.command.errors import ToolError, ToolUsageError
 from kalda.command.names import TopicName
 from kalda.command.option_types import INT32_MAX, Integer
+from kalda.common.log_text import counted
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
@@ -153,8 +154,9 @@ def _show(tool: Tool, verification: "Verification", topics: "dict[str, TopicDesc
             "mismatches": verification.mismatches,
             "unverified": verification.given_up,
         },
-        f"{verification.compared} batches of {partitions} partitions compared: "
-        f"{verification.mismatches} differ, {verification.given_up} partitions are not verified",
+        f"{counted(verification.compared, 'batch', 'batches')} of {counted(partitions, 'partition')} "
+        f"compared: {verification.mismatches} differ, "
+        f"{counted(verification.given_up, 'partition')} not verified",
     )
     if verification.mismatches or verification.given_up:
         raise ToolError("replicas differ, or could not be read: see the lines above")

@@ -10,6 +10,7 @@ from kalda.command.command import Tool, command, noun
 from kalda.command.errors import ToolUsageError
 from kalda.command.names import GroupName, TopicName
 from kalda.command.option_types import INT32_MAX, INT64_MAX, Integer
+from kalda.common.log_text import counted
 from kalda.common.types import TopicPartition
 from kalda.events.causes import Evidence
 from kalda.events.chains import (
@@ -101,8 +102,8 @@ async def topic_(tool: Tool, topic: str, since: str) -> None:
         leaderless = [each.partition for each in found.partitions if not each.has_leader]
         behind = [each.partition for each in found.partitions if len(each.isr) < len(each.replicas)]
         state = (
-            f"{topic}: {len(found.partitions)} partitions, without a leader {_ids(leaderless)}, with fewer "
-            f"in-sync replicas than assigned {_ids(behind)}"
+            f"{topic}: {counted(len(found.partitions), 'partition')}, without a leader {_ids(leaderless)}, "
+            f"with fewer in-sync replicas than assigned {_ids(behind)}"
         )
         facts = [state]
     _answer(tool, f"topic {topic}", collected, of_names(topic=topic), facts, ROUTINE_OF_LOGS)
@@ -120,7 +121,7 @@ async def group_(tool: Tool, group: str, since: str) -> None:
     facts = [
         f"{group}: {described.errors[group]}"
         if found is None
-        else f"{group}: {found.state.value}, {len(found.members)} members"
+        else f"{group}: {found.state.value}, {counted(len(found.members), 'member')}"
     ]
     _answer(tool, f"group {group}", collected, of_names(group=group), facts)
 

@@ -1,11 +1,14 @@
 """The templates of the console's pages."""
 
+import re
 import secrets
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jinja2
 import pytest
 
+from kalda.http.console.listings import Cell, Column, Row, listing
 from kalda.http.console.sealing import Seal
 from kalda.http.console.visits import Pages
 from kalda.http.services import Services
@@ -23,3 +26,22 @@ def test_no_page_waits_for_a_template_that_was_compiled(monkeypatch: pytest.Monk
     monkeypatch.setattr(jinja2.PackageLoader, "get_source", fail)
     with pytest.raises(jinja2.UndefinedError):
         pages.render("topics.html", {})
+
+
+def test_only_cells_with_a_long_word_may_break_their_words() -> None:
+    """A column of short words that may break was made so narrow that "rebalancing" had two lines."""
+    pages = Pages(cast(Services, None), Seal(secrets.token_bytes(32), secrets.token_bytes))
+    cells = [
+        Cell("first"),
+        Cell("group rebalancing"),
+        Cell(f"group {'x' * 200}"),
+        Cell("1-mio3x9q1", is_code=True),
+    ]
+    columns = [Column(name, name) for name in "abcd"]
+    table = listing("/p", {}, columns, [Row(cells)], one="event", many="events", empty=("", ""))
+    visit = SimpleNamespace(url=str)
+
+    parts = cast(Any, pages._templates.get_template("parts.html").module)
+    shown = parts.listing(visit, table)
+
+    assert ["", "wrap", "code "] == re.findall('<td class="([^"]*)">', shown)
