@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from kalda.schemas.errors import SchemaError
 from kalda.schemas.model import Reference, Schema, SchemaType
@@ -102,6 +102,11 @@ def reference_json(reference: Reference) -> Json:
     return {"name": reference.name, "subject": reference.subject, "version": reference.version}
 
 
+def is_int32(value: object) -> TypeGuard[int]:
+    """Return whether a value of JSON is a whole number of 32 bits, as versions and ids are everywhere."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31
+
+
 def read_references(value: object) -> tuple[Reference, ...]:
     """Read the references of a request or record.
 
@@ -116,10 +121,8 @@ def read_references(value: object) -> tuple[Reference, ...]:
     for each in value:
         fields = each if isinstance(each, dict) else {}
         name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
-        is_number = isinstance(version, int) and not isinstance(version, bool)
-        if not isinstance(name, str) or not isinstance(subject, str) or not is_number:
+        if not isinstance(name, str) or not isinstance(subject, str) or not is_int32(version):
             raise SchemaError(f"Invalid reference: {each!r:.200}; it takes a name, a subject and a version")
-        assert isinstance(version, int)
         found.append(Reference(name, subject, version))
     return tuple(found)
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kalda.common.received_json import loads_received
-from kalda.http.registry.contents import Content, Json, read_references, reference_json
+from kalda.http.registry.contents import Content, Json, is_int32, read_references, reference_json
 from kalda.schemas.errors import SchemaError
 
 
@@ -200,8 +200,8 @@ def _text(fields: Json, name: str) -> str:
 
 def _number(fields: Json, name: str) -> int:
     value = fields.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise RecordError(f"its {name} {value!r:.100} is no number")
+    if not is_int32(value):
+        raise RecordError(f"its {name} {value!r:.100} is no number of 32 bits")
     return value
 
 

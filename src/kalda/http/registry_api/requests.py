@@ -16,6 +16,7 @@ from kalda.http.errors import HttpError
 from kalda.http.registry.contents import (
     Content,
     Json,
+    is_int32,
     read_metadata,
     read_references,
     read_rule_set,
@@ -249,8 +250,8 @@ def whole_number(fields: Json, name: str, default: int) -> int:
     value = fields.get(name)
     if value is None:
         return default
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise HttpError(400, f"the field {name} is {value!r:.100}; it takes a whole number")
+    if not is_int32(value):
+        raise HttpError(400, f"the field {name} is {value!r:.100}; it takes a whole number of 32 bits")
     return value
 
 
