@@ -158,6 +158,41 @@ def test_a_deletion_needs_the_name(browser: Browser, admin: Admin) -> None:
     assert "console-gone" not in admin.list_topics()
 
 
+@pytest.mark.parametrize("change", ["delete", "purge"])
+def test_a_topic_that_was_created_again_is_not_the_one_that_was_shown(
+    change: str, browser: Browser, admin: Admin, http_cluster: HttpCluster
+) -> None:
+    """Someone else deletes the topic and creates it again while the page with the question is open."""
+    topic = f"console-again-{change}"
+    path = f"/topics/{topic}/{change}"
+    admin.create_topics([NewTopic(topic, partitions=1)])
+    with Producer(bootstrap_servers=http_cluster.bootstrap) as producer:
+        producer.send(topic, b"before")
+    question = browser.post(path).text
+    admin.delete_topics([topic])
+    admin.create_topics([NewTopic(topic, partitions=1)])
+    with Producer(bootstrap_servers=http_cluster.bootstrap) as producer:
+        producer.send(topic, b"after")
+
+    answer = browser.post(path, **{**hidden_fields(question), "word": topic})
+
+    assert (422, True) == (answer.status_code, "created again" in answer.text)
+    assert topic in admin.list_topics()
+
+
+def test_a_button_that_is_pressed_twice_changes_something_once(
+    browser: Browser, admin: Admin, http_cluster: HttpCluster
+) -> None:
+    admin.create_topics([NewTopic("console-twice", partitions=1)])
+    path = "/topics/console-twice/produce"
+    fields = {"key_is": "text", "value": "once", "value_is": "text"}
+    question = hidden_fields(browser.post(path, **fields).text)
+
+    assert [303, 409] == [browser.post(path, **question).status_code for _ in range(2)]
+    partition = TopicPartition("console-twice", 0)
+    assert 1 == admin.list_offsets({partition: OffsetSpec.latest()})[partition].offset
+
+
 def test_records_are_purged_up_to_what_was_shown(
     browser: Browser, admin: Admin, http_cluster: HttpCluster
 ) -> None:
@@ -501,7 +536,10 @@ def test_a_users_password_is_in_no_page(secured_http_cluster: HttpCluster) -> No
         assert secret not in question.text
         found = re.search(r'name="confirmed" value="([^"]+)"', question.text)
         assert found is not None
-        assert 422 == browser.post("/users/set", **fields, confirmed=found[1]).status_code
+        refused = browser.post("/users/set", **fields, confirmed=found[1])
+        found = re.search(r'name="confirmed" value="([^"]+)"', refused.text)
+        assert found is not None
+        assert 422 == refused.status_code
         done = browser.post("/users/set", **fields, confirmed=found[1], password=secret)
         assert 303 == done.status_code
         assert "console-user" in browser.get("/users")

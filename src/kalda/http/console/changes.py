@@ -15,12 +15,12 @@ from typing import Final
 from starlette.responses import Response
 
 from kalda.clients.errors import ClientError
+from kalda.http.console.sealing import USED_SECONDS
 from kalda.http.console.visits import Notice, Visit
 from kalda.http.errors import HttpError, http_error_of
 from kalda.security.audit import DENIED, FAILURE, SUCCESS
 
 _APPROVAL: Final = "approval"
-_APPROVAL_SECONDS: Final = 900
 _TABLE_ROWS_MAX: Final = 100
 
 Fields = Mapping[str, str]
@@ -159,6 +159,11 @@ class ChangeForm:
             return await self._question(
                 visit, entered, change, f"That is not {change.word}; nothing was changed."
             )
+        if not visit.pages.seal.is_first_use(approval, time.time()):
+            # The button was pressed twice, or in a second window, or the browser sent the form again.
+            raise HttpError(
+                409, "this was confirmed already; look at what it changed before you send the form again"
+            )
         return await self._perform(visit, entered, change)
 
     async def _perform(self, visit: Visit, entered: Fields, change: Change) -> Response:
@@ -176,7 +181,7 @@ class ChangeForm:
         form = await self.show(visit, entered)
         entered = {**entered, **change.pinned}
         document = {"fields": _digest(visit, entered)}
-        approval = visit.pages.seal.seal(_APPROVAL, document, time.time() + _APPROVAL_SECONDS)
+        approval = visit.pages.seal.seal(_APPROVAL, document, time.time() + USED_SECONDS)
         return visit.page(
             "confirm.html",
             title=form.title,

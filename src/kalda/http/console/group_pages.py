@@ -11,6 +11,7 @@ from starlette.responses import Response
 from kalda.clients.admin.groups import ClassicGroupDescription, ConsumerGroupDescription, GroupState
 from kalda.clients.admin.partitions import OffsetSpec
 from kalda.common.errors import ErrorCode
+from kalda.common.received_json import loads_received
 from kalda.common.types import TopicPartition
 from kalda.http.console import command_lines
 from kalda.http.console.changes import (
@@ -337,7 +338,8 @@ def _pinned_offsets(text: str, logs: Mapping[TopicPartition, tuple[int, int]]) -
     """
     try:
         offsets = {
-            TopicPartition(str(topic), int(number)): int(offset) for topic, number, offset in json.loads(text)
+            TopicPartition(str(topic), int(number)): int(offset)
+            for topic, number, offset in loads_received(text)
         }
     except (ValueError, TypeError):
         raise FormError("The offsets are malformed; send the form again.") from None

@@ -6,12 +6,12 @@ the driver: where it runs and whether it is alive is in the storage of the pipel
 `kalda pipeline status FILE` reads.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kalda.clients.values import OffsetAndMetadata
+from kalda.common.received_json import loads_received
 from kalda.common.types import TopicPartition
 from kalda.pipelines.ledger.audit_record import LedgerRecord
 from kalda.pipelines.spec.model import retry_topic
@@ -76,7 +76,7 @@ def _by(metadata: str) -> str | None:
     if not metadata.startswith("{"):
         return None
     try:
-        document = json.loads(metadata)
+        document = loads_received(metadata)
     except ValueError:
         return None
     by = document.get("by") if isinstance(document, dict) else None

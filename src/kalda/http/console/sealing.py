@@ -16,6 +16,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES: Final = 12
+_NONCE_CHARACTERS: Final = _NONCE_BYTES * 4 // 3
+USED_SECONDS: Final = 900
+"""How long the texts that were used are known, as long as a question can be confirmed."""
+_USED_MAX: Final = 10_000
+"""Ten a second of these; a megabyte."""
 _KEY_BYTES_MIN: Final = 16
 SEALED_CHARACTERS_MAX: Final = 3_900
 """Browsers keep cookies of up to 4,096 bytes, name and attributes included."""
@@ -38,6 +43,8 @@ class Seal:
         self._cipher: Final = AESGCM(hashlib.sha256(b"kalda-console-seal\0" + key).digest())
         self._token_key: Final = hashlib.sha256(b"kalda-console-token\0" + key).digest()
         self._random_bytes: Final = random_bytes
+        self._used: Final[dict[str, float]] = {}
+        """When texts were used, by their nonces, the first one first."""
 
     def seal(self, purpose: str, document: Mapping[str, object], until_s: float) -> str:
         """Return a document as text that only `open` with the same purpose reads, up to a time.
@@ -73,6 +80,17 @@ class Seal:
         document: dict[str, object] = opened["document"]
         return document
 
+    def is_first_use(self, text: str, now_s: float) -> bool:
+        """Return whether a text was not used before, in this process and of late; it is used by this call."""
+        while self._used and (
+            len(self._used) >= _USED_MAX or next(iter(self._used.values())) < now_s - USED_SECONDS
+        ):
+            del self._used[next(iter(self._used))]
+        nonce = text[:_NONCE_CHARACTERS]
+        is_first = nonce not in self._used
+        self._used[nonce] = now_s
+        return is_first
+
     def form_token(self, visitor_id: str) -> str:
         """Return the token that the forms of a visitor carry; see `is_form_token`."""
         return hmac.new(self._token_key, visitor_id.encode(), hashlib.sha256).hexdigest()
@@ -83,4 +101,4 @@ class Seal:
         The visitor's id is in a cookie that scripts and other sites cannot read, and the token can be made of
         it only with the key, so another site can neither read nor make one.
         """
-        return hmac.compare_digest(self.form_token(visitor_id), token)
+        return hmac.compare_digest(self.form_token(visitor_id).encode(), token.encode())

@@ -88,10 +88,9 @@ class Snapshots:
         return entry.value
 
     def forget(self, caller: Caller) -> None:
-        """Drop the cached values of a caller who has changed something."""
-        for key, entry in self._entries.items():
-            if key[0] == caller.principal:
-                entry.read_at = float("-inf")
+        """Drop the cached values of a caller who has changed something, and those that are being read."""
+        for key in [key for key in self._entries if key[0] == caller.principal]:
+            del self._entries[key]
 
     async def _read(self, entry: _Entry, read: Callable[[], Awaitable[T]]) -> T:
         began = self._clock()

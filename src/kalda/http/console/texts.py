@@ -5,6 +5,8 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
+from kalda.common.received_json import loads_received
+
 _SIZE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 UNKNOWN: Final = "\N{EN DASH}"
 """Stands for what is not known."""
@@ -104,8 +106,9 @@ def bytes_text(data: bytes) -> tuple[str, str]:
         return dump_text(data), "binary"
     if text[:1] in ("{", "["):
         try:
-            return json.dumps(json.loads(text), ensure_ascii=False, indent=2), "json"
+            return json.dumps(loads_received(text), ensure_ascii=False, indent=2), "json"
         except (ValueError, RecursionError):
+            # It is no JSON, or no page can carry its texts: half of a surrogate pair.
             pass
     return text, "text"
 

@@ -26,6 +26,7 @@ from kalda.http.console.topic_pages import TRAIL
 from kalda.http.console.visits import Visit, path_of
 
 if TYPE_CHECKING:
+    from kalda.clients.admin.async_admin import AsyncAdmin
     from kalda.clients.admin.configs import ConfigEntry
 
 PARTITIONS_MAX: Final = 10_000
@@ -239,6 +240,8 @@ class TopicChanges:
     async def plan_purge(self, visit: Visit, values: Fields) -> Change:
         """Return the deletion of records."""
         topic = visit.request.path_params["topic"]
+        admin = await visit.admin()
+        shown = await shown_topic(admin, topic, values)
         logs = await log_ranges(visit.caller, topic)
         chosen = values.get("partition", "")
         if chosen:
@@ -256,7 +259,6 @@ class TopicChanges:
         if not keep:
             raise FormError("There are no records to delete.")
         lost = sum(offset - logs[number][0] for number, offset in keep.items())
-        admin = await visit.admin()
 
         async def perform() -> str:
             await admin.delete_records(
@@ -290,7 +292,10 @@ class TopicChanges:
                 (0, 1, 2, 3),
             ),
             warning="Deleted records cannot be brought back.",
-            pinned={"ends": ",".join(f"{number}:{end}" for number, (_, end) in sorted(logs.items()))},
+            pinned={
+                **shown,
+                "ends": ",".join(f"{number}:{end}" for number, (_, end) in sorted(logs.items())),
+            },
             is_dangerous=True,
             word=topic,
         )
@@ -311,6 +316,7 @@ class TopicChanges:
         """Return the deletion of a topic."""
         topic = visit.request.path_params["topic"]
         admin = await visit.admin()
+        shown = await shown_topic(admin, topic, values)
         logs = await log_ranges(visit.caller, topic)
         committed = await self._reading.committed(visit.caller)
         readers = [
@@ -338,9 +344,22 @@ class TopicChanges:
                 ("Groups with offsets", ", ".join(sorted(readers)[:10]) or "none"),
             ],
             warning="It cannot be brought back.",
+            pinned=shown,
             is_dangerous=True,
             word=topic,
         )
+
+
+async def shown_topic(admin: "AsyncAdmin", topic: str, values: Fields) -> dict[str, str]:
+    """Return the field with a topic's id, by which a question is about the topic and not about its name.
+
+    Raises:
+        FormError: a question was about a topic that was deleted, and another one has its name.
+    """
+    topic_id = str((await admin.describe_topics([topic]))[topic].topic_id)
+    if values.get("topic_id", topic_id) != topic_id:
+        raise FormError(f"{topic} was deleted and created again; look at what it has now.")
+    return {"topic_id": topic_id}
 
 
 def _numbers_of(text: str) -> dict[int, int]:

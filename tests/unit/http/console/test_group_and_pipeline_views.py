@@ -57,7 +57,8 @@ def test_a_batch_is_the_sum_of_its_partitions() -> None:
 
 def test_queries_are_known_by_what_they_commit() -> None:
     assert is_of_spark([OffsetAndMetadata(1, '{"by":"kalda-spark","topic_id":"x"}')])
-    for metadata in ("", "kalda-spark", "{", "{}", "[1]", '{"by":3}', '{"by":"other"}'):
+    deep = '{"a":' + "[" * 4_000  # a member of any group may commit it
+    for metadata in ("", "kalda-spark", "{", "{}", "[1]", '{"by":3}', '{"by":"other"}', deep):
         assert not is_of_spark([OffsetAndMetadata(1, metadata)])
 
 

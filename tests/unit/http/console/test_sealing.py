@@ -52,7 +52,22 @@ def test_a_form_token_belongs_to_one_visitor(seal: Seal) -> None:
     assert seal.is_form_token("visitor-1", token)
     assert not seal.is_form_token("visitor-2", token)
     assert not seal.is_form_token("visitor-1", "")
+    assert not seal.is_form_token("visitor-1", f"{token[:-1]}é")
     assert not Seal(b"another key of 24 bytes.", os.urandom).is_form_token("visitor-1", token)
+
+
+def test_a_text_is_used_once(seal: Seal) -> None:
+    first, second = (seal.seal("approval", {}, 2_000.0) for _ in range(2))
+
+    assert [True, True, False] == [seal.is_first_use(each, 1_000.0) for each in (first, second, first)]
+
+
+def test_few_used_texts_are_kept(seal: Seal) -> None:
+    for number in range(20_000):
+        assert seal.is_first_use(f"{number:016}", 1_000.0)
+    assert len(seal._used) <= 10_000
+    seal.is_first_use("another text of 16", 1_000.0 + 1_000)
+    assert 1 == len(seal._used)
 
 
 def test_a_short_key_is_refused() -> None:

@@ -28,9 +28,11 @@ class Thing:
         self.count = 0
         self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
+        self.begun = asyncio.Event()
 
     async def read(self) -> int:
         self.count += 1
+        self.begun.set()
         count = self.count
         if self.gate is not None:
             await self.gate.wait()
@@ -121,6 +123,22 @@ async def test_each_caller_has_a_view_and_a_login_that_is_not_valid_has_none(sna
     assert 2 == await get(snapshots, thing, Caller("User:b"))
     with pytest.raises(HttpError, match="no"):
         await get(snapshots, thing, Caller("User:a", is_valid=False))
+
+
+async def test_a_read_that_began_before_a_change_is_not_shown_after_it(snapshots: Snapshots) -> None:
+    """A second window that reads the page kept a topic in the list that this visitor had deleted."""
+    thing, caller = Thing(), Caller()
+    thing.gate = asyncio.Event()
+    before = asyncio.create_task(get(snapshots, thing, caller))
+    async with asyncio.timeout(60):
+        await thing.begun.wait()
+    snapshots.forget(caller)  # type: ignore[arg-type]  # a stand-in
+    after = asyncio.create_task(get(snapshots, thing, caller))
+    await asyncio.sleep(0)
+    thing.gate.set()
+
+    assert [1, 2] == [await before, await after]
+    assert 2 == await get(snapshots, thing, caller)
 
 
 async def test_after_a_change_everything_is_read_again(snapshots: Snapshots) -> None:

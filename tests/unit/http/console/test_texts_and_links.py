@@ -100,3 +100,11 @@ def test_secrets_are_known_by_name_and_by_value(name: str, value: str | None, se
 
 def test_what_the_broker_says_is_secret_is() -> None:
     assert is_secret(ConfigEntry("x", None, ConfigSource.DEFAULT_CONFIG, is_sensitive=True))
+
+
+def test_json_with_half_of_a_surrogate_pair_is_shown_as_it_is() -> None:
+    """A record with it had no page: its text was decoded, and no page can carry it."""
+    shown, form = texts.bytes_text(b'{"a":"\\ud800"}')
+    assert ('{"a":"\\ud800"}', "text") == (shown, form)
+    shown.encode()
+    assert ('{\n  "a": "\U00010000"\n}', "json") == texts.bytes_text(b'{"a":"\\ud800\\udc00"}')
