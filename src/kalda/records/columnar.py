@@ -125,7 +125,10 @@ def decode_batches(
     wanted = WantedFields(keys=want_keys, values=want_values, headers=want_headers)
     arguments = selection, start_offset, end_offset, wanted, as_binary
     columns = columnar_compiled.decode(*arguments) if is_compiled() else None
-    return _to_batch(columnar_numpy.decode(*arguments) if columns is None else columns, selection)
+    batch = _to_batch(columnar_numpy.decode(*arguments) if columns is None else columns, selection)
+    if as_binary:
+        memory.clear()  # the columns are copies, and what becomes of them may take long
+    return batch
 
 
 def iter_record_batches(

@@ -1,6 +1,7 @@
 """The columnar decoder: what it leaves out, where it goes on, and what it points into."""
 
 import struct
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -366,6 +367,21 @@ def test_columns_do_not_change_with_the_next_decode() -> None:
     views = decode_batches(first, start_offset=0, memory=memory, as_binary=False).values
     decode_batches(second, start_offset=500, memory=memory)
     assert expected == copies.to_pylist() == views.to_pylist()
+
+
+def test_the_memory_of_a_large_decode_is_free_while_its_columns_are_used() -> None:
+    memory = DecompressionBuffer()
+    builder = RecordBatchBuilder(compression=Compression.ZSTD)
+    builder.append(None, bytes(20 << 20), 0)
+    data = bytes(builder.build())
+    tracemalloc.start()
+    try:
+        columns = decode_batches(data, start_offset=0, memory=memory)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 20 << 20 == len(columns.values[0].as_py())
+    assert held < 1 << 20
 
 
 def test_record_batches_come_in_slices() -> None:

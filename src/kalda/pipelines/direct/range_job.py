@@ -192,6 +192,8 @@ class _RangeRun:
             if failures:
                 self._put_aside(decoded, failures, DECODE)
             yield from self._written(decoded, rows)
+            self._totalled = None
+            del decoded, known, made, rows  # a batch may have hundreds of megabytes, as may the next one
 
     def _passed_rows(self, decoded: ColumnarBatch) -> dict[int, FormatFailure]:
         """Return the records that are passed over, by their row."""

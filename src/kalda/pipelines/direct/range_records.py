@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.clients.range_reader.log_reader import LogReader
+from kalda.formats.framing import slices_of
 from kalda.records.columnar import ColumnarBatch
 from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.options import SourceOptions
@@ -24,6 +25,10 @@ from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.range_reader import decode_part, open_range
 from kalda.spark.source.read_counters import ReadCounters
 from kalda.spark.worker import pooled_reader, prepare_worker
+
+SLICE_BYTES: Final = 16 << 20
+SLICE_ROWS: Final = 1 << 18
+"""One compressed batch may have 256 MB, of which each step makes another copy. Most are far smaller."""
 
 
 class OffsetOrderError(ValueError):
@@ -108,7 +113,31 @@ def read_columns(
             if decoded is None:
                 break
             if len(decoded):
-                yield decoded
+                yield from _slices(decoded)
+            del decoded
+
+
+def _slices(decoded: ColumnarBatch) -> Iterator[ColumnarBatch]:
+    """Yield records in slices of at most `SLICE_BYTES` of values and `SLICE_ROWS`."""
+    if decoded.values.nbytes <= SLICE_BYTES and len(decoded) <= SLICE_ROWS:
+        yield decoded
+        return
+    start = 0
+    for values in slices_of(decoded.values, SLICE_BYTES, SLICE_ROWS):
+        count = len(values)
+        columns = (decoded.offsets, decoded.timestamps_ms, decoded.timestamp_types, decoded.keys)
+        offsets, timestamps, timestamp_types, keys = (each.slice(start, count) for each in columns)
+        headers = None if decoded.headers is None else decoded.headers.slice(start, count)
+        yield replace(
+            decoded,
+            offsets=offsets,
+            timestamps_ms=timestamps,
+            timestamp_types=timestamp_types,
+            keys=keys,
+            values=values,
+            headers=headers,
+        )
+        start += count
 
 
 class RangeReader(Protocol):

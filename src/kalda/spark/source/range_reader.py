@@ -99,14 +99,16 @@ def decode_part(
             decompressed_bytes=DECOMPRESSED_BYTES,
             memory=decompression_buffer(),
         )
-        assert decoded.next_offset >= position, f"went back from {position} to {decoded.next_offset}"
+        next_offset, consumed_bytes = decoded.next_offset, decoded.consumed_bytes
+        assert next_offset >= position, f"went back from {position} to {next_offset}"
         yield decoded
-        if decoded.next_offset >= min(fetched.next_offset, end):
+        del decoded  # it may have hundreds of megabytes, as may the next one
+        if next_offset >= min(fetched.next_offset, end):
             return
         # Compressed batches can hold more than one decode takes.
-        assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
-        data = data[decoded.consumed_bytes :]
-        position = decoded.next_offset
+        assert consumed_bytes, f"no progress at offset {next_offset}"
+        data = data[consumed_bytes:]
+        position = next_offset
 
 
 def open_range(
