@@ -1,12 +1,8 @@
-"""Implements the server's side of a connection: splits input into frames, keeps replies in order.
+"""Implements the server's side of a connection: keeps replies in order, and reading within the limits.
 
-`Connection` splits received bytes into frames, passes each to the frame handler, keeps the order of replies
-and enforces the limits. It owns the socket; a subclass receives and sends: `SocketConnection` as it is,
-`TlsConnection` encrypted.
-
-A frame begins with its size in four bytes, in Kafka's protocol and in ZooKeeper's. What begins with no size
-within the limit goes to the connection's `Session`: a four-letter command, or the head of an HTTP request.
-Without a session the protocol is Kafka's, and the connection closes.
+`Connection` is what frame handlers and sessions see: the client, the replies to it, the limits, and the end.
+It owns the socket. `kalda.net.framed_connection` splits what arrives into frames; subclasses of it receive
+and send: `SocketConnection` as it is, `TlsConnection` encrypted.
 
 Requests of Kafka are handled in order of arrival and may finish in any order; replies leave in the order of
 the requests:
@@ -26,15 +22,13 @@ import logging
 import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from mmap import mmap
 from typing import Any, Final, Protocol, TypeAlias
 
 from kalda.common import invariants
 from kalda.common.log_limiter import LogLimiter
-from kalda.net.foreign_protocols import FOREIGN_SIZE_MIN, ForeignProtocol, recognise
+from kalda.net.foreign_protocols import ForeignProtocol, recognise
 from kalda.net.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers
 from kalda.net.reply import Chunk, PieceSource, Ticket
-from kalda.protocol.framing import SIZE, SIZE_BYTES
 from kalda.runtime.error_text import error_text
 from kalda.runtime.network import Stream, readers_of
 from kalda.security.principal import ANONYMOUS
@@ -49,26 +43,15 @@ REQUESTS_OUTSTANDING_MAX: Final = 100
 """Requests of one connection that wait for their answers. Kafka's broker takes one at a time; clients keep at
 most 5 in flight for an ordered producer. Above it reading pauses, so a peer cannot fill the purgatory."""
 
+TURN_S: Final = 0.002
+"""Time after which a turn ends with the request at hand, for requests that cost more than the small ones: 64
+Metadata requests for 500 partitions would take 50 ms."""
+
 HELD_BYTES_MAX: Final = 1024 * 1024
 """Finished replies that wait behind an unfinished one. Above it reading pauses; one reply may overshoot."""
 
 COALESCE_BYTES_MAX: Final = 64 * 1024
 """Replies to frames of one receive leave together up to this size: beyond, a larger send saves nothing."""
-
-FRAMES_PER_TURN_MAX: Final = 64
-"""Requests of one connection handled before the others get their turn: some 2 ms of small produce requests,
-where the shared buffer could hold 50 ms of them."""
-
-TURN_S: Final = 0.002
-"""Time after which a turn ends with the request at hand, for requests that cost more than the small ones: 64
-Metadata requests for 500 partitions would take 50 ms."""
-
-STASH_BYTES_MAX: Final = 32 * 1024
-"""An incomplete frame up to this size is set aside and put before the next receive; a larger one gets a
-buffer of its own, so that a peer which trickles it does not make us copy it over and over."""
-
-STASH_LARGE_BYTES_MAX: Final = 4 * 1024
-"""The part of a larger frame that is set aside before it gets that buffer: a size alone costs nothing."""
 
 UNREAD_BYTES_MAX: Final = 128 * 1024 * 1024
 """Pushed bytes, views aside, above which a peer that does not read is disconnected: events cannot be refused.
@@ -134,9 +117,6 @@ class Connection:
         "_handle",
         "_held_bytes",
         "_is_held",
-        "_large",
-        "_large_filled",
-        "_large_size",
         "_loop",
         "_mute_timer",
         "_muted_until",
@@ -246,10 +226,6 @@ class Connection:
         self._stops_turn = False
         # Received and not yet handled: less than a frame, or whole frames that a bound holds back.
         self._stash: bytes | None = None
-        # A frame larger than the shared buffer: its bytes so far, prefix included. 0 <= filled < size.
-        self._large: mmap | None = None
-        self._large_filled = 0
-        self._large_size = 0
         self._start_reading()
 
     @property
@@ -442,7 +418,7 @@ class Connection:
             self._mute_timer = None
         self._disconnect()
         self._out.clear()
-        self._stash = self._large = None
+        self._stash = None
         abandoned, self._outstanding = self._outstanding, []
         self._owner.connection_closed(self, reason, level)
         if invariants.enabled:
@@ -496,8 +472,8 @@ class Connection:
         """Assert the order of replies and the limits on what the connection holds."""
         outstanding = self._outstanding
         if self._closed:
-            held = (len(outstanding), len(self._out), self._stash, self._large)
-            assert held == (0, 0, None, None), f"{self.peer}: a closed connection holds {held}"
+            held = (len(outstanding), len(self._out), self._stash)
+            assert held == (0, 0, None), f"{self.peer}: a closed connection holds {held}"
             return
         assert not outstanding or outstanding[0].reply is None, f"{self.peer}: the first reply is due"
         count = len(outstanding)
@@ -510,10 +486,6 @@ class Connection:
         assert not self._blocked or self._has_unsent(), f"{self.peer}: nothing to send, and blocked"
         stashed = 0 if self._stash is None else len(self._stash)
         assert stashed <= SHARED_BUFFER_BYTES, f"{self.peer}: {stashed} bytes do not fit the shared buffer"
-        if self._large is not None:
-            assert not stashed, f"{self.peer}: {stashed} bytes beside a large frame"
-            filled, capacity = self._large_filled, len(self._large)
-            assert filled < min(capacity, self._large_size), f"{self.peer}: {filled} bytes in {capacity}"
 
     # What a subclass provides.
 
@@ -525,17 +497,13 @@ class Connection:
         """Receive, and handle what came; called by the event loop."""
         raise NotImplementedError
 
+    def _received(self, data: memoryview, end: int) -> None:
+        """Handle what ``data[:end]`` holds, and set the rest aside in `_stash`."""
+        raise NotImplementedError
+
     def _transmit(self) -> None:
         """Send as much of `_out` as the peer takes; if `_blocked`, a callback will send the rest."""
         raise NotImplementedError
-
-    # Receiving.
-
-    def _received_guarded(self, data: memoryview, end: int) -> None:
-        try:
-            self._received(data, end)
-        except Exception as error:
-            self._handler_failed(error)
 
     def _handler_failed(self, error: Exception) -> None:
         self._owner.limiter.log(
@@ -546,120 +514,6 @@ class Connection:
             exc_info=error,
         )
         self.close("internal error", logging.DEBUG)
-
-    def _received(self, data: memoryview, end: int) -> None:
-        """Handle the frames in ``data[:end]`` and keep the rest."""
-        self._corked = True
-        if end > SIZE_BYTES and SIZE.unpack_from(data)[0] == end - SIZE_BYTES <= self.frame_bytes_max:
-            # One whole frame, as most clients send them.
-            self._handle(self, data[SIZE_BYTES:end])
-            if self._closed:
-                return
-        elif not self._handle_frames(data, end):
-            return
-        self._corked = False
-        if self._out and not self._blocked:
-            self._transmit()
-        if self._owner.turn_ended is not None:
-            self._owner.turn_ended()
-        if invariants.enabled:
-            self.check_invariants()
-
-    def _handle_frames(self, data: memoryview, end: int) -> bool:
-        """Handle as many frames as one turn may, and keep the rest; return False if the connection closed."""
-        position = 0
-        turn_end = FRAMES_PER_TURN_MAX
-        deadline = 0.0
-        size_max = self.frame_bytes_max
-        while True:
-            start = position + SIZE_BYTES
-            if start > end:
-                break
-            (size,) = SIZE.unpack_from(data, position)
-            if size < 0 or size > size_max:
-                if self._take_unsized(size, data[position:end]):
-                    if self._closed:
-                        return False
-                    position = end
-                break
-            stop = start + size
-            if stop > end:
-                if size > STASH_BYTES_MAX:
-                    begun = data[position:end]
-                    if size >= FOREIGN_SIZE_MIN and recognise(begun) is not None:
-                        # Where socket.request.max.bytes allows such sizes.
-                        self._take_unsized(size, begun)
-                        return False
-                    if len(begun) > STASH_LARGE_BYTES_MAX:
-                        self._begin_large(begun, size)
-                        position = end
-                break
-            self._handle(self, data[start:stop])
-            position = stop
-            if self._out_bytes >= COALESCE_BYTES_MAX or self._outstanding:
-                self._flush()
-                if not self._may_handle():
-                    break
-            if self._stops_turn:
-                if self._closed:
-                    return False
-                break
-            if position == end:
-                break
-            turn_end -= 1
-            # The clock starts behind the first request: most turns have no second one and need not look.
-            if turn_end == FRAMES_PER_TURN_MAX - 1:
-                deadline = self._now() + TURN_S
-            elif not turn_end or self._now() >= deadline:
-                self._plan_resume()
-                break
-        if position < end:
-            if self._closed:
-                # A flush found that the peer is gone.
-                return False
-            self._stash = bytes(data[position:end])
-        return True
-
-    def _large_received(self, count: int) -> None:
-        """Account for `count` more bytes of the large frame, and handle it if it is complete."""
-        buffer = self._large
-        assert buffer is not None
-        self._large_filled += count
-        if self._large_filled < self._large_size:
-            if self._large_filled == len(buffer):
-                self._large = self._owner.buffers.grow(buffer, self._large_size)
-            return
-        self._large = None
-        self._corked = True
-        frame = memoryview(buffer)[SIZE_BYTES : self._large_size]
-        self._handle(self, frame)
-        self._corked = False
-        self._owner.buffers.give_back(buffer)
-        self._flush()
-        if self._owner.turn_ended is not None:
-            self._owner.turn_ended()
-
-    def _begin_large(self, begun: memoryview, size: int) -> None:
-        self._large_size = size + SIZE_BYTES
-        self._large_filled = len(begun)
-        self._large = self._owner.buffers.lease(self._large_size, begun)
-
-    def _take_unsized(self, size: int, start: memoryview) -> bool:
-        """Handle input that begins with no valid frame size; return whether it is complete."""
-        if self.session is not None:
-            return self.session.on_unsized(size, start)
-        if not self.close_foreign(start):
-            self.close(
-                f"frame size {size} is outside 0..{self.frame_bytes_max} ({self._size_setting()})",
-                logging.WARNING,
-            )
-        return True
-
-    def _size_setting(self) -> str:
-        before_login = self.frame_bytes_max < self._owner.frame_bytes_max
-        return (
-            "sasl.server.max.receive.size, before the login" if before_login else "socket.request.max.bytes"
-        )
 
     # Bounds.
 
@@ -715,7 +569,10 @@ class Connection:
         stash = self._stash
         if stash is not None:
             self._stash = None
-            self._received_guarded(memoryview(bytearray(stash)), len(stash))
+            try:
+                self._received(memoryview(bytearray(stash)), len(stash))
+            except Exception as error:
+                self._handler_failed(error)
             if not self._may_handle():
                 return
         if self._paused:

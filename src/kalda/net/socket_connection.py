@@ -8,7 +8,8 @@ import logging
 from mmap import mmap
 from typing import Final
 
-from kalda.net.connection import COALESCE_BYTES_MAX, Connection
+from kalda.net.connection import COALESCE_BYTES_MAX
+from kalda.net.framed_connection import FramedConnection
 from kalda.net.reply import Chunk, FileRegion, PieceSource
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -22,7 +23,7 @@ _MEMORY: Final = (bytes, bytearray, memoryview)
 _NO_FILE: Final = (*_MEMORY, PieceSource)
 
 
-class SocketConnection(Connection):
+class SocketConnection(FramedConnection):
     """A connection without encryption."""
 
     __slots__ = ()

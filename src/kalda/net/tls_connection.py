@@ -15,8 +15,9 @@ import logging
 from mmap import mmap
 from typing import Final
 
-from kalda.net.connection import Connection, ConnectionOwner, FrameHandler
+from kalda.net.connection import ConnectionOwner, FrameHandler
 from kalda.net.foreign_protocols import recognise
+from kalda.net.framed_connection import FramedConnection
 from kalda.net.listener_security import HandshakeObserver
 from kalda.net.reply import Chunk, FileRegion, PieceSource
 from kalda.net.socket_connection import SEND_TURN_BYTES_MAX
@@ -33,7 +34,7 @@ PIECE_BYTES_MAX: Final = 256 * 1024
 _MEMORY: Final = (bytes, bytearray, memoryview)
 
 
-class TlsConnection(Connection):
+class TlsConnection(FramedConnection):
     """A connection that owns its socket and encrypts what it sends."""
 
     __slots__ = (

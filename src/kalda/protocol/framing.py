@@ -1,6 +1,6 @@
 """Makes frames: requests or responses, preceded by their sizes in 4 bytes, big-endian. Sans-IO.
 
-The receivers split streams into frames: `kalda.net.connection` and `kalda.net.client.frame_receiver`.
+The receivers split streams into frames: `kalda.net.framed_connection` and `kalda.net.client.frame_receiver`.
 """
 
 from collections.abc import Iterable

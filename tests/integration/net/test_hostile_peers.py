@@ -195,6 +195,7 @@ async def test_peer_that_stalls_in_the_middle_of_a_frame_is_closed_when_idle() -
         writer.write(struct.pack(">i", 90_000_000) + b"x" * 9996)
         await until(lambda: server.statistics().bytes_in == 10_000)
         connection = next(iter(server._connections.values()))
+        assert isinstance(connection, SocketConnection)
         assert connection._large is not None
         assert len(connection._large) <= 20_000
         sweep_later(server, 599)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kalda.net import connection as connection_module
+from kalda.net import framed_connection
 from kalda.net.connection import FINISH_SECONDS_MAX, Connection
 from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.tls_connection import TlsConnection
@@ -56,7 +57,7 @@ def begun(frame_bytes_max: int = 1000) -> tuple[Harness, Lines]:
 @pytest.fixture(autouse=True)
 def with_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine must not end a turn early."""
-    monkeypatch.setattr(connection_module, "TURN_S", 1000.0)
+    monkeypatch.setattr(framed_connection, "TURN_S", 1000.0)
 
 
 class TestUnsizedInput:

@@ -7,12 +7,12 @@ from mmap import mmap
 import pytest
 
 from kalda.net import connection as connection_module
-from kalda.net import socket_connection
+from kalda.net import framed_connection, socket_connection
 from kalda.net.connection import Connection
 from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import SPARE_BUFFERS_MAX, ReceiveBuffers
 from kalda.net.reply import NO_REPLY, Chunk, PieceSource, Ticket
-from kalda.net.socket_connection import READ_BYTES_MAX
+from kalda.net.socket_connection import READ_BYTES_MAX, SocketConnection
 from tests.unit.net.fakes import FakeLoop, Harness, Region, framed
 
 
@@ -73,7 +73,7 @@ def files(
     return harness, replies
 
 
-def held_bytes(connection: Connection) -> int:
+def held_bytes(connection: SocketConnection) -> int:
     """The memory of a frame that has not arrived whole."""
     held = connection._stash if connection._large is None else connection._large
     return 0 if held is None else len(held)
@@ -574,9 +574,9 @@ class TestBounds:
         harness.socket.incoming.append(b"".join(map(framed, requests)))
         assert harness.loop.reader is not None
         harness.loop.reader()
-        assert connection_module.FRAMES_PER_TURN_MAX == len(handled)
+        assert framed_connection.FRAMES_PER_TURN_MAX == len(handled)
         harness.loop.run_soon()
-        assert 2 * connection_module.FRAMES_PER_TURN_MAX == len(handled)
+        assert 2 * framed_connection.FRAMES_PER_TURN_MAX == len(handled)
         harness.receive(framed(b"last"))
         assert [*requests, b"last"] == handled
 
@@ -606,7 +606,7 @@ class TestBounds:
         """More requests arrive while a turn is planned: they must not make it two, then three."""
         handled: list[bytes] = []
         harness = Harness(lambda connection, frame: handled.append(bytes(frame)))
-        limit = connection_module.FRAMES_PER_TURN_MAX
+        limit = framed_connection.FRAMES_PER_TURN_MAX
         for turn in range(1, 6):
             harness.socket.incoming.append(framed(b"x") * limit * 6)
             assert harness.loop.reader is not None
