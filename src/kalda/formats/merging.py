@@ -190,14 +190,13 @@ def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.nulls(len(array), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(own):
         return struct_array(_converted_fields(array, kind), kind, array)
-    if array.offset or array.null_count:
-        # Items then start where the array does, and nulls have none.
-        array = array.take(pa.array(range(len(array)), pa.int64()))
     mask = array.is_null() if array.null_count else None
     if _is_list(kind) and _is_list(own):
+        array = _with_own_items(array, array.values)
         items = converted(array.values, kind.value_type)
         return pa.ListArray.from_arrays(array.offsets, items, type=kind, mask=mask)
     if pa.types.is_map(kind) and pa.types.is_map(own):
+        array = _with_own_items(array, array.items)
         items = converted(array.items, kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
     if pa.types.is_string(kind):
@@ -206,6 +205,12 @@ def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return as_floats(array, kind)
     assert has_text_or_number(own, kind), f"{own} has nothing in common with {kind}"
     return array.cast(kind, safe=False)
+
+
+def _with_own_items(array: pa.Array, items: pa.Array) -> pa.Array:
+    """Return lists or maps whose items begin and end where they do; nulls have none."""
+    is_own = not array.offset and not array.null_count and array.offsets[-1].as_py() == len(items)
+    return array if is_own else array.take(pa.array(range(len(array)), pa.int64()))
 
 
 def has_text_or_number(own: pa.DataType, kind: pa.DataType) -> bool:
@@ -229,15 +234,19 @@ def shows_type(array: pa.Array) -> pa.BooleanArray:
         for child in array.flatten():
             shown |= shows_type(child).to_numpy(zero_copy_only=False)
     else:
-        items = shows_type(array.flatten()).to_numpy(zero_copy_only=False)
-        shown[list_places(array)[items]] = True
+        items = shows_type(array.values).to_numpy(zero_copy_only=False)
+        places = item_places(array, len(items))
+        shown[places[items & (places >= 0)]] = True
     return pa.array(shown)
 
 
-def list_places(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return for each item of ``lists.flatten()`` which list has it; null lists have none."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
-    return np.repeat(np.arange(len(lists)), lengths.to_numpy())
+def item_places(lists: pa.Array, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return for each of so many items which list or map has it; -1 for items of nulls and outside of all."""
+    offsets = lists.offsets.to_numpy()
+    places = np.full(count, -1, np.int64)
+    owners = np.where(lists.is_valid().to_numpy(zero_copy_only=False), np.arange(len(lists)), -1)
+    places[offsets[0] : offsets[-1]] = np.repeat(owners, np.diff(offsets))
+    return places
 
 
 def struct_array(columns: list[pa.Array], kind: pa.DataType, like: pa.Array) -> pa.StructArray:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from kalda.formats.decoded import MISMATCH, NO_COLUMN, BadValueError, Decoded
 from kalda.formats.decoded import merged as ordered
-from kalda.formats.merging import FIELDS_MAX, converted, has_text_or_number, list_places, shows_type
+from kalda.formats.merging import FIELDS_MAX, converted, has_text_or_number, item_places, shows_type
 
 
 def fitted(decoded: Decoded, kind: pa.StructType) -> Decoded:
@@ -61,10 +61,9 @@ def _misfits(
             elif path:  # the fields of a value are columns, however many
                 yield shows_type(child), no_column(place)
     elif pa.types.is_list(own) and pa.types.is_list(kind):
-        yield from _of_items(array, array.flatten(), kind.value_type, f"{path}[]")
+        yield from _of_items(array, array.values, kind.value_type, f"{path}[]")
     elif pa.types.is_map(own) and pa.types.is_map(kind) and own.key_type == kind.key_type:
-        lists = array.cast(pa.list_(pa.struct([("key", own.key_type), ("value", own.item_type)])))
-        yield from _of_items(lists, lists.flatten().flatten()[1], kind.item_type, f"{path}[]")
+        yield from _of_items(array, array.items, kind.item_type, f"{path}[]")
     elif not has_text_or_number(own, kind):
         yield (
             array.is_valid(),
@@ -73,11 +72,13 @@ def _misfits(
 
 
 def _of_items(
-    lists: pa.ListArray, items: pa.Array, kind: pa.DataType, path: str
+    lists: pa.Array, items: pa.Array, kind: pa.DataType, path: str
 ) -> Iterator[tuple[pa.BooleanArray, BadValueError]]:
-    """Yield which lists have items that do not fit a type, and why."""
-    parents = list_places(lists)
-    for found, reason in _misfits(items, kind, path):
+    """Yield which lists or maps have items that do not fit a type, and why."""
+    parents = item_places(lists, len(items))
+    is_own = parents >= 0
+    own = items if is_own.all() else items.filter(pa.array(is_own))
+    for found, reason in _misfits(own, kind, path):
         bad = np.zeros(len(lists), np.bool_)
-        bad[parents[found.to_numpy(zero_copy_only=False)]] = True
+        bad[parents[is_own][found.to_numpy(zero_copy_only=False)]] = True
         yield pa.array(bad), reason

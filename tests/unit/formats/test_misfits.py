@@ -173,3 +173,41 @@ def test_a_number_is_no_moment_although_earlier_values_were_moments(registry: Re
     assert [(1, "TypeMismatch", message)] == [
         (each.row, each.error_class, each.message) for each in decoded.errors
     ]
+
+
+@pytest.mark.parametrize("place", ["c[]", "c{}"])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_items_count_for_their_own_value_alone(place: str, is_nested: bool) -> None:
+    """An array may begin and end within its items, and have some below a null."""
+    own = within(place, pa.struct([("a", pa.int64()), ("b", MOMENTS)]), is_type=True)
+    kind = within(place, pa.struct([("b", MOMENTS)]), is_type=True)
+    good, bad = within(place, {"b": MOMENT}), within(place, {"a": 1})
+    values: list[object] = [good, bad, None, good, within(place, None), bad]
+    if is_nested:
+        own, kind = within("c.f", own, is_type=True), within("c.f", kind, is_type=True)
+        values = [within("c.f", each) for each in values]
+    whole = rows(own, values).columns
+    masked = pa.StructArray.from_arrays(whole.flatten(), fields=list(whole.type), mask=pa.array([False] * 6))
+    hidden = pa.StructArray.from_arrays(
+        whole.flatten(), fields=list(whole.type), mask=pa.array([False, True, False, False, False, False])
+    )
+    expected = [{"id": 0, "c": each} for each in values]
+
+    for array, lost in ((whole, {1, 5}), (masked, {1, 5}), (hidden, {5})):
+        for start in range(6):
+            for end in range(start + 1, 7):
+                found = fitted(Decoded(array.slice(start, end - start), ()), row_type(kind))
+                assert [row - start for row in sorted(lost) if start <= row < end] == [
+                    each.row for each in found.errors
+                ]
+                shown = [None if row in (1, 5) else expected[row] for row in range(start, end)]
+                assert without_a(shown) == found.columns.to_pylist()
+
+
+def without_a(value: Any) -> Any:
+    """Return a value without the field a of its structures."""
+    if isinstance(value, dict):
+        return {name: without_a(each) for name, each in value.items() if name != "a"}
+    if isinstance(value, list | tuple):
+        return type(value)(map(without_a, value))
+    return value
