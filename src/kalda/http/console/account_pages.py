@@ -52,6 +52,11 @@ async def log_in(visit: Visit) -> Response:
     back = entered.get("back", "")
     if not 0 < len(user) <= _NAME_CHARACTERS_MAX or not 0 < len(password) <= _PASSWORD_CHARACTERS_MAX:
         return _login_page(visit, back, user, "A user and a password are needed.")
+    seconds = visit.services.settings.http_console_session_ms / 1000
+    try:
+        sealed = visit.pages.seal.seal(LOGIN, {"user": user, "password": password}, time.time() + seconds)
+    except ValueError:
+        return _login_page(visit, back, user, "The user and the password are too long for a session.")
     client = visit.request.client
     address = "" if client is None else client.host
     try:
@@ -62,8 +67,6 @@ async def log_in(visit: Visit) -> Response:
         visit.services.audit.write("login", FAILURE, address=address, principal=f"User:{user}", via="console")
         return _login_page(visit, back, user, "The brokers refuse this user or password.")
     visit.services.audit.write("login", SUCCESS, address=address, principal=f"User:{user}", via="console")
-    seconds = visit.services.settings.http_console_session_ms / 1000
-    sealed = visit.pages.seal.seal(LOGIN, {"user": user, "password": password}, time.time() + seconds)
     response = visit.redirect(local_path(back), Notice(f"Logged in as {user}."))
     visit.set_cookie(response, SESSION_COOKIE, sealed, round(seconds))
     return response

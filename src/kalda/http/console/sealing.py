@@ -57,7 +57,7 @@ class Seal:
         Raises:
             ValueError: the text would be too long for a cookie.
         """
-        content = json.dumps({"until": until_s, "document": dict(document)}).encode()
+        content = json.dumps({"until": until_s, "document": dict(document)}, ensure_ascii=False).encode()
         nonce = self._random_bytes(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(nonce, content, purpose.encode())
         text = base64.urlsafe_b64encode(sealed).decode().rstrip("=")

@@ -1,5 +1,6 @@
 """Identifies the visitor of a page and what the visitor may do, and renders pages for the visitor."""
 
+import contextlib
 import hashlib
 import secrets
 import time
@@ -35,7 +36,8 @@ THEMES: Final = ("auto", "light", "dark")
 LOGIN: Final = "login"
 _NOTICE: Final = "notice"
 _NOTICE_SECONDS: Final = 60
-_NOTICE_CHARACTERS_MAX: Final = 700
+_NOTICE_CHARACTERS_MIN: Final = 400
+"""The part of its text that a notice has in any case."""
 _FIELDS_MAX: Final = 400
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 
@@ -309,15 +311,18 @@ class Visit:
         """Send the visitor to another page of the console, which shows a notice."""
         response = RedirectResponse(self.url(path), 303, headers=SECURITY_HEADERS)
         if notice is not None:
-            document = {
-                "text": notice.text[:_NOTICE_CHARACTERS_MAX],
-                "command": notice.command if len(notice.command) <= _NOTICE_CHARACTERS_MAX else "",
-                "kind": notice.kind,
-            }
-            sealed = self.pages.seal.seal(_NOTICE, document, time.time() + _NOTICE_SECONDS)
-            self.set_cookie(response, NOTICE_COOKIE, sealed, _NOTICE_SECONDS)
+            self.set_cookie(response, NOTICE_COOKIE, self._sealed_notice(notice), _NOTICE_SECONDS)
         self._set_visitor(response)
         return response
+
+    def _sealed_notice(self, notice: Notice) -> str:
+        """Return as much of a notice as a cookie holds; names may be long, and take six bytes a character."""
+        for text, command in ((notice.text, notice.command), (notice.text, "")):
+            document = {"text": text, "command": command, "kind": notice.kind}
+            with contextlib.suppress(ValueError):
+                return self.pages.seal.seal(_NOTICE, document, time.time() + _NOTICE_SECONDS)
+        document = {"text": notice.text[:_NOTICE_CHARACTERS_MIN], "command": "", "kind": notice.kind}
+        return self.pages.seal.seal(_NOTICE, document, time.time() + _NOTICE_SECONDS)
 
     def set_cookie(self, response: Response, name: str, value: str, seconds: int | None) -> None:
         """Set a cookie that scripts cannot read and that other sites' pages do not send."""
