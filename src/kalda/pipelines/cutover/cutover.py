@@ -41,13 +41,13 @@ from kalda.pipelines.cutover.journal import (
     Phase,
     QuotaChange,
 )
-from kalda.pipelines.cutover.locate import How, Locator, Place, inverted
+from kalda.pipelines.cutover.locate import How
 from kalda.pipelines.cutover.machine import ENDS, Outcome, advance
+from kalda.pipelines.cutover.offset_translation import OffsetTranslation
 from kalda.pipelines.cutover.options import CutoverError, CutoverOptions
 from kalda.pipelines.cutover.report import KINDS as LEFT_KINDS
 from kalda.pipelines.cutover.report import left_behind, moved_offsets
 from kalda.pipelines.mirror.mirror import Mirror, MirrorFencedError
-from kalda.pipelines.mirror.offset_syncs import OffsetSyncs, Run
 from kalda.pipelines.mirror.policy import MirrorError, check_clusters
 from kalda.records.errors import RecordsError
 from kalda.runtime.system.random import SYSTEM_RANDOM
@@ -108,8 +108,6 @@ class Cutover:
         self._released_since: float | None = None
         """When it first failed to let them go."""
         self._last_error = ""
-        self._located: Final[dict[tuple[TopicPartition, int], Place]] = {}
-        self._former_runs: Mapping[TopicPartition, list[Run]] | None = None
         self._steps: Final[Mapping[Phase, Callable[[Journal], Journal]]] = {
             Phase.CHECK: self._check,
             Phase.PREPARE: self._prepare,
@@ -128,6 +126,7 @@ class Cutover:
         try:
             self._source = Side(options.source, options.group, self._resources)
             self._target = Side(options.target, options.group, self._resources)
+            self._translation = OffsetTranslation(self._source, self._target, self._options)
         except BaseException:
             self._resources.close()
             raise
@@ -430,7 +429,9 @@ class Cutover:
 
     def _carry_groups(self, journal: Journal) -> Journal:
         found = group_offsets.find_groups(self._source.admin, journal.cuts, self._options.mirror.groups)
-        places = group_offsets.places_of(found.committed, self._locator(journal.cuts, self._mirror().syncs))
+        places = group_offsets.places_of(
+            found.committed, self._translation.locator(journal.cuts, self._mirror().syncs)
+        )
         for each in places:
             if each.how == How.DIFFERENT:
                 raise CutoverError(
@@ -506,7 +507,7 @@ class Cutover:
                 *journal.without(kinds).not_carried,
                 *different,
                 *quotas.not_carried,
-                *moved_offsets(self._runs(self._mirror().syncs), journal.cuts),
+                *moved_offsets(self._translation.runs(self._mirror().syncs), journal.cuts),
             ),
         )
 
@@ -532,7 +533,7 @@ class Cutover:
             now = {each: answer.offset for each, answer in there[group].items() if answer is not None}
             if any(now.get(each) != offset for each, offset in before.items()):
                 del later[group]
-        places = group_offsets.places_of(later, self._locator(journal.cuts, syncs))
+        places = group_offsets.places_of(later, self._translation.locator(journal.cuts, syncs))
         refused = group_offsets.commit(self._target.admin, places)
         names = {each.name for each in refused}
         for each in places:
@@ -620,7 +621,7 @@ class Cutover:
         comparison = Comparison(self._source.rows, self._target.rows, journal.compared)
         begins = both_begins(self._source, self._target, wanted)
         compacted = self._source.compacted_topics({each.topic for each in wanted})
-        runs = self._runs(self._mirror().syncs)
+        runs = self._translation.runs(self._mirror().syncs)
 
         def compare(partition: TopicPartition) -> int:
             return comparison.extend(
@@ -646,54 +647,11 @@ class Cutover:
             ),
         )
 
-    def _runs(self, syncs: Mapping[TopicPartition, OffsetSyncs]) -> dict[TopicPartition, list[Run]]:
-        """Return the runs of all partitions; on the way back, those of the way there come first."""
-        found = {each: list(known.runs) for each, known in syncs.items()}
-        former = self._options.former
-        if former is not None:
-            if self._former_runs is None:
-                self._former_runs = self._read_former_runs(former)
-            for each, runs in self._former_runs.items():
-                found[each] = runs + found.get(each, [])
-        return found
-
-    def _read_former_runs(self, former: Journal) -> dict[TopicPartition, list[Run]]:
-        ids = self._target.topic_ids({each.topic for each in former.cuts})
-        syncs = recorded_syncs(self._options.mirror.source, former.flow, ids)
-        return {each: inverted(found.runs) for each, found in syncs.items()}
-
-    def _locator(
-        self, cuts: Mapping[TopicPartition, Cut], syncs: Mapping[TopicPartition, OffsetSyncs]
-    ) -> Callable[[TopicPartition, int], Place]:
-        """Return what finds the places of groups before cuts."""
-        begins = both_begins(self._source, self._target, cuts)
-        runs = self._runs(syncs)
-
-        def locate(partition: TopicPartition, offset: int) -> Place:
-            known = self._located.get((partition, offset))
-            if known is not None:
-                return known
-            found = Locator(
-                partition,
-                runs.get(partition, ()),
-                cuts[partition],
-                self._source.rows,
-                self._target.rows,
-                source_begin=begins[partition].source,
-                target_begin=begins[partition].target,
-            ).place(offset)
-            if found.how is How.EXACT:
-                # The next record stays the same while records come behind it.
-                self._located[partition, offset] = found
-            return found
-
-        return locate
-
     def _locate_ahead(self, journal: Journal, mirror: Mirror) -> None:
         """Find the places of groups while writers still write, so that the pause need not wait for it."""
         pairs = self._pairs(journal, mirror)
         found = group_offsets.find_groups(self._source.admin, pairs, self._options.mirror.groups)
-        group_offsets.places_of(found.committed, self._locator(pairs, mirror.syncs))
+        group_offsets.places_of(found.committed, self._translation.locator(pairs, mirror.syncs))
 
     def _late(self, journal: Journal) -> list[str]:
         """Return the partitions of the source that have more than was cut over."""
