@@ -275,7 +275,7 @@ def test_7_a_group_is_reset_after_a_look_at_what_it_does(
     page.button("Continue")
     page.shows("-5")
     page.button("Reset")
-    page.shows("were reset")
+    page.shows("Reset 1 offset of group chrome-readers.")
     offsets = admin.list_consumer_group_offsets(["chrome-readers"])["chrome-readers"].results
 
     assert [15] == [each.offset for each in offsets.values() if each is not None]
