@@ -50,8 +50,6 @@ from kalda.common.metrics import Metrics
 from kalda.common.types import TopicPartition
 from kalda.events.event import NO_EVENTS, EventKind, Plain
 from kalda.events.recorder import EventRecorder
-from kalda.faults import FaultPlan
-from kalda.faults.state import Faults
 from kalda.net.frame_filters import FrameFilter
 from kalda.net.peer.dialer import Dialer, ImpatientDialer, TcpDialer
 from kalda.runtime.network import address_text
@@ -68,6 +66,8 @@ from kalda.zookeeper.port import SessionState, ZooKeeperClient
 if TYPE_CHECKING:
     from kalda.broker.namespaces.broker_namespaces import BrokerNamespaces
     from kalda.broker.requests.fault_control import Machine
+    from kalda.faults import FaultPlan
+    from kalda.faults.state import Faults
 
 logger: Final = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class BrokerServer:
         *,
         runtime: Runtime,
         dialer: Dialer | None = None,
-        faults: Faults | None = None,
+        faults: "Faults | None" = None,
         machine: "Machine | None" = None,
         assemble: Callable[[BrokerContext, asyncio.TaskGroup], BrokerParts] = assemble,
     ) -> None:
@@ -154,7 +154,7 @@ class BrokerServer:
         first = next(each for each in endpoints if each.listener != control_plane)
         return address_text(first.host, first.port)
 
-    def set_faults(self, faults: Faults | None) -> None:
+    def set_faults(self, faults: "Faults | None") -> None:
         """Apply faults to all requests from now on, in place of earlier ones; None ends them."""
         self._faults = faults
         if self._parts is None:
@@ -162,7 +162,7 @@ class BrokerServer:
         filters = [] if faults is None else [self.fault_filter(faults)]
         self.parts.server.set_outer_filters(filters)
 
-    def fault_filter(self, faults: Faults) -> FrameFilter:
+    def fault_filter(self, faults: "Faults") -> FrameFilter:
         """Return a filter of listeners that applies faults."""
         # Imported only when needed: few brokers have faults.
         from kalda.broker.requests.fault_filter import FaultFilter
@@ -199,6 +199,7 @@ class BrokerServer:
             return
         # Imported only when needed: few brokers have faults.
         from kalda.broker.requests.fault_control import FaultControl, fault_handler
+        from kalda.faults import FaultPlan
 
         services = parts.services
         control = FaultControl(self, services.broker_id, runtime.random, self._machine, tasks)
@@ -218,7 +219,7 @@ class BrokerServer:
         from kalda.broker.namespaces.namespace_control import namespace_handler
         from kalda.faults.state import FaultState
 
-        def new_filter(plan: FaultPlan) -> FrameFilter:
+        def new_filter(plan: "FaultPlan") -> FrameFilter:
             return self.fault_filter(FaultState(plan, self._runtime.random))
 
         services = parts.services

@@ -76,6 +76,8 @@ class SteppedCollection:
         _forget_survivors()
         self._frozen_count = gc.get_freeze_count()
         gc.set_threshold(*THRESHOLDS)
+        # The commands of servers switch it off for their imports.
+        gc.enable()
         gc.callbacks.append(self._on_collection)
         self._timer = loop.call_later(CHECK_SECONDS, self._check, loop)
 
