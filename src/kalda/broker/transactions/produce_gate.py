@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
-from kalda.broker.transactions.patience import (
+from kalda.broker.transactions.previous_transaction import (
     PRODUCE_SECONDS,
     Later,
     ask_while_ending,

@@ -13,7 +13,7 @@ from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.checks.check import in_turn
-from kalda.broker.transactions.patience import add_for_client
+from kalda.broker.transactions.previous_transaction import add_for_client
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
@@ -41,6 +41,7 @@ def handle(
 
     decided = add_for_client(
         coordinator,
+        context.connection,
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
         [internal_topics.offsets_partition(request.group_id)],

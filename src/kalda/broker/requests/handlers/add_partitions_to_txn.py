@@ -13,7 +13,7 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
-from kalda.broker.transactions.patience import add_for_client
+from kalda.broker.transactions.previous_transaction import add_for_client
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
@@ -50,14 +50,14 @@ def handle(
     """Add a client's partitions to its transaction, or add or verify those that another broker sends."""
     if context.api_version >= BATCHED_FROM:
         return first_turn(_handle_batch(coordinator, cache, request, context.api_version))
-    return first_turn(_handle_client(cache, coordinator, request, context.api_version))
+    return first_turn(_handle_client(cache, coordinator, request, context))
 
 
 def _handle_client(
     cache: MetadataCache,
     coordinator: TransactionCoordinator,
     request: AddPartitionsToTxnRequest,
-    version: int,
+    context: RequestContext,
 ) -> Steps[Answer]:
     partitions = yield from _partitions(request.v3_and_below_topics)
     codes = yield from _refused(cache, partitions, is_client=True)
@@ -67,13 +67,14 @@ def _handle_client(
 
     def answer(done: Pending[Decision]) -> AddPartitionsToTxnResponse:
         code = done.value.code
-        if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+        if code is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_FROM:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         results = result_of(_results(dict.fromkeys(partitions, code)))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     decided = add_for_client(
         coordinator,
+        context.connection,
         request.v3_and_below_transactional_id,
         Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         partitions,

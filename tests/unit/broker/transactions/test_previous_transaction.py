@@ -1,14 +1,16 @@
 """A client's request to add partitions waits until the producer's previous transaction has ended."""
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from kalda.broker.transactions.patience import add_for_client
+from kalda.broker.transactions.previous_transaction import add_for_client
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_metadata import Identity
+from kalda.net.connection import Connection
 from tests.unit.coordinator.transaction_simulation import A, Simulation, open_transaction
 
 
@@ -18,12 +20,18 @@ class Client:
     def __init__(self) -> None:
         self.simulation = Simulation()
         self.pauses: list[float] = []
+        self.is_held = False
         self._due: list[Callable[[], None]] = []
 
     def add(self, producer: Identity) -> Pending[Decision]:
-        answer = add_for_client(self.simulation.coordinator, "t", producer, [A], self._later)
+        coordinator, connection = self.simulation.coordinator, cast(Connection, self)
+        answer = add_for_client(coordinator, connection, "t", producer, [A], self._later)
         self.simulation.loop.settle()
         return answer
+
+    def hold_frames(self) -> None:
+        """Stand for the connection's: its next request waits for the answer."""
+        self.is_held = True
 
     def pass_time(self) -> None:
         due, self._due = self._due, []
@@ -45,6 +53,7 @@ def test_the_answer_comes_when_the_markers_are_written() -> None:
     answer = client.add(producer)
     client.pass_time()
     assert not answer.is_done
+    assert client.is_held, "an EndTxn that overtook it would end nothing"
     client.simulation.markers.write_all()
     client.simulation.loop.settle()
     client.pass_time()

@@ -17,6 +17,7 @@ from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import Identity
+from kalda.net.connection import Connection
 
 PRODUCE_SECONDS: Final = 0.1
 """How long a Produce or TxnOffsetCommit request of transactions V2 waits; Kafka's
@@ -78,14 +79,22 @@ def ask_while_ending(
 
 def add_for_client(
     coordinator: TransactionCoordinator,
+    connection: Connection,
     transactional_id: str,
     producer: Identity,
     partitions: Collection[TopicPartition],
     later: Later = loop_later,
 ) -> Pending[Decision]:
-    """Add partitions for AddPartitionsToTxn and AddOffsetsToTxn, once the previous transaction has ended."""
+    """Add partitions for AddPartitionsToTxn and AddOffsetsToTxn, once the previous transaction has ended.
+
+    The connection's next request waits meanwhile, as it does in Kafka: an EndTxn that overtook this request
+    would end nothing, and the partitions would be added to a transaction that the producer takes for ended.
+    """
     ask = partial(coordinator.add_partitions, transactional_id, producer, partitions)
-    return ask_while_ending(ask, _is_refused_meanwhile, ADD_SECONDS, later)
+    answer = ask_while_ending(ask, _is_refused_meanwhile, ADD_SECONDS, later)
+    if not answer.is_done:
+        connection.hold_frames()
+    return answer
 
 
 def _is_refused_meanwhile(decision: Decision) -> bool:
