@@ -100,6 +100,7 @@ PURE_TESTS := $(addprefix tests/unit/,records protocol storage net broker) $(add
 # What kalda.runtime.system does where the system lacks epoll, sendfile or /proc.
 PORTABLE_TESTS := $(addprefix tests/unit/,runtime net) tests/integration/net_client tests/integration/broker/test_broker_server.py
 test: install java kcat etcd chromium check ## Everything that gates a change: check, then all tests.
+	@rm -f .pytest_cache/v/cache/lastfailed  # of other runs
 	@$(BIN)/pytest -n auto --dist loadgroup || $(BIN)/python -m tests.second_run $$?
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PURE_TESTS)
 	@KALDA_PORTABLE=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PORTABLE_TESTS)

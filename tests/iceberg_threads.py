@@ -15,5 +15,5 @@ def start_threads() -> None:
     with pytest.MonkeyPatch.context() as monkey:
         monkey.setenv("PYICEBERG_MAX_WORKERS", "1")
         executor = ExecutorFactory.get_or_create()
-    together = threading.Barrier(executor._max_workers)  # type: ignore[attr-defined]  # what Executor hides
+    together = threading.Barrier(executor._max_workers, timeout=60)  # type: ignore[attr-defined]  # what Executor hides
     wait([executor.submit(together.wait) for _ in range(together.parties)])

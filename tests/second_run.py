@@ -34,6 +34,20 @@ def why_not(status: int, failed: Collection[str]) -> str | None:
     return None
 
 
+class Passed:
+    """A plug-in of pytest that notes the tests of which every phase passed."""
+
+    def __init__(self) -> None:
+        self.tests: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test whose call passed, and forget it if its teardown does not."""
+        if report.when == "call" and report.passed:
+            self.tests.add(report.nodeid)
+        elif report.failed:
+            self.tests.discard(report.nodeid)
+
+
 def main(status: int) -> int:
     """Run the failed tests again; return the exit status of `make test`."""
     failed = sorted(json.loads(FAILED.read_text())) if FAILED.exists() else []
@@ -41,10 +55,13 @@ def main(status: int) -> int:
         print(f"No second run: {reason}.", flush=True)
         return status
     print(f"Second run of what failed ({len(failed)}).", flush=True)
-    second = pytest.main(["-n", "0", "--last-failed", "--last-failed-no-failures=none"])
-    if second == pytest.ExitCode.OK:
-        print("Failed in the first run and passed in the second:", *failed, sep="\n  ", flush=True)
-    return int(second)
+    passed = Passed()
+    second = pytest.main(["-n", "0", *failed], plugins=[passed])
+    if second != pytest.ExitCode.OK or passed.tests != set(failed):
+        print("Not passed in the second run:", *sorted(set(failed) - passed.tests), sep="\n  ", flush=True)
+        return int(second) or status
+    print("Failed in the first run and passed in the second:", *failed, sep="\n  ", flush=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -289,8 +289,11 @@ class BrokerThread(MemberThread):
 
     async def _main(self) -> None:
         async with EventLoopExecutor(asyncio.get_running_loop()) as executor:
-            while await self._is_session_lost_at_start(executor):
+            for _ in range(_STARTS_MAX):
+                if not await self._is_session_lost_at_start(executor):
+                    return
                 logger.info("%s starts again: its session ended before it served", self.name)
+            raise ClusterError(f"its session ended before it served, {_STARTS_MAX} times")
 
     async def _is_session_lost_at_start(self, executor: EventLoopExecutor) -> bool:
         """Start the broker, and return False at its end; True if its session ended before it served.
@@ -302,7 +305,7 @@ class BrokerThread(MemberThread):
         try:
             await self._serve_with(executor)
         except* SessionExpiredError:
-            if self._ready.is_set():
+            if self._ready.is_set() or self._is_killed:
                 raise
             is_lost = True
         finally:
@@ -388,6 +391,9 @@ class CoordinatorThread(MemberThread):
         if self._listener is not None:
             self._listener.abort()
 
+
+_STARTS_MAX: Final = 5
+"""How often a broker begins to start whose sessions end before it serves."""
 
 _KILL_SECONDS_MAX: Final = 30.0
 """How long the tasks of a killed member may take to end; what they do meanwhile has no effect."""

@@ -82,7 +82,7 @@ class SteppedCollection:
         self._timer = loop.call_later(CHECK_SECONDS, self._check, loop)
 
     def stop(self) -> None:
-        """Restore the collector's settings."""
+        """Restore the collector's thresholds; collections stay on."""
         assert self._timer is not None, "stop without start"
         self._timer.cancel()
         gc.callbacks.remove(self._on_collection)
