@@ -249,7 +249,10 @@ class EventSink(Protocol):
     def emit_seldom(
         self, kind: str, subject: Subject, details: Mapping[str, Plain] | None = None
     ) -> EventId | None:
-        """Record what clients can repeat at will: the first at once, and then how often in each minute."""
+        """Record what clients can repeat at will: the first at once, and then how often in each minute.
+
+        Events are equal if their kind, subject, ``reason`` and ``by_user`` are.
+        """
         ...
 
 

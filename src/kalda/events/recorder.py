@@ -212,7 +212,7 @@ class EventRecorder:
     ) -> EventId | None:
         """Record what clients can repeat at will; see `EventSink`."""
         details = details or {}
-        key = (kind, *subject.items(), details.get("reason"))
+        key = (kind, *subject.items(), details.get("reason"), details.get("by_user"))
         known = self._repeated.get(key)
         if known is not None:
             known.times += 1

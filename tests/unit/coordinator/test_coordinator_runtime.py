@@ -78,6 +78,26 @@ def test_records_are_replayed_before_the_write_returns_and_answered_when_committ
     assert "first" == first.value
 
 
+def test_the_outcome_of_a_write_is_reported_before_its_response_is_given(bench: Bench) -> None:
+    bench.lead()
+    bench.log.lag = True
+    seen: list[str] = []
+
+    def put(key: str) -> None:
+        result = Result((record(key, "1"),), key, lambda code: seen.append(code.name))
+        bench.write(lambda _: result).add_done(
+            lambda done: seen.append("failed" if done.error else done.value)
+        )
+
+    put("a")
+    bench.log.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    put("b")
+    assert ["COORDINATOR_NOT_AVAILABLE", "failed"] == seen
+    bench.log.commit(P)
+    bench.runtime.on_high_watermark(P)
+    assert ["NONE", "a"] == seen[2:]
+
+
 def test_an_operation_is_written_as_one_batch(bench: Bench) -> None:
     shard = bench.lead()
     bench.write(lambda _: Result((record("a", "1"), record("b", "2"), record("a", None)), None))

@@ -22,7 +22,7 @@ from kalda.coordinator.group.group import Group, GroupType
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.listing import describe, list_groups
-from kalda.coordinator.group.offset_events import GetAuthor, note_group_deleted
+from kalda.coordinator.group.offset_events import GetAuthor, note_group_deleted, when_written
 from kalda.coordinator.group.offset_operations import TOMBSTONES_MAX, FetchedOffsets
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState
 from kalda.coordinator.runtime.coordinator_shard import Result
@@ -211,9 +211,9 @@ class GroupCoordinator:
 
     def _forget_topics(self, number: int, deleted: Collection[str]) -> None:
         def operation(shard: GroupShard) -> Result[bool]:
-            records = offset_operations.delete_topics(shard, deleted)
-            self.statistics.offset_deletions += len(records)
-            return Result(records, len(records) >= TOMBSTONES_MAX)
+            result = offset_operations.delete_topics(shard, deleted)
+            self.statistics.offset_deletions += len(result.records)
+            return result
 
         def go_on(done: Pending[bool]) -> None:
             # A new coordinator does not repeat this: the remaining offsets expire.
@@ -332,11 +332,10 @@ class GroupCoordinator:
             group = shard.group(group_id)
             group.validate_delete()
             records = offset_operations.delete_all(shard, group_id)
-            is_last = len(records) <= TOMBSTONES_MAX
-            if is_last:
-                note_group_deleted(shard.events, group_id, author)
-            records = [*records, *group.tombstones()] if is_last else records[:TOMBSTONES_MAX]
-            return Result(records, is_last)
+            if len(records) > TOMBSTONES_MAX:
+                return Result(records[:TOMBSTONES_MAX], False)
+            note = when_written(lambda: note_group_deleted(shard.events, group_id, author))
+            return Result([*records, *group.tombstones()], True, note)
 
         def go_on(done: Pending[bool]) -> None:
             if done.error is not None:

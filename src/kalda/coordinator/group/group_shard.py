@@ -28,6 +28,7 @@ from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.group.member_memory import MemberMemory
+from kalda.coordinator.group.offset_events import when_written
 from kalda.coordinator.group.offset_operations import cleanup
 from kalda.coordinator.group.offset_records import (
     OFFSET_COMMIT_KEY_VERSIONS,
@@ -157,11 +158,11 @@ class GroupShard(GroupShardState):
         if not self._to_check:
             self._to_check.extend(self.groups)
         found = cleanup(self, self._to_check)
-        self._statistics.offset_expirations += found.expired_count
+        self._statistics.offset_expirations += len(found.expired)
         interval_ms = self.config.offsets_retention_check_interval_ms
         delay_ms = min(_NEXT_SLICE_MS, interval_ms) if self._to_check else interval_ms
         self.context.schedule(_CLEANUP_TIMER, delay_ms, self._clean_up)
-        return Result(found.records, None)
+        return Result(found.records, None, when_written(lambda: found.note(self)))
 
     # Invariants.
 

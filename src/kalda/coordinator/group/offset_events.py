@@ -1,10 +1,15 @@
-"""Emits what happens to a group's offsets other than by its members: a reset, a deletion."""
+"""Emits what happens to a group's offsets other than by its members: a reset, a deletion.
+
+What is decided happens when it is written: operations emit with `when_written`.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from kalda.cluster.history.author import RequestAuthor, author_details
+from kalda.common.errors import ErrorCode
+from kalda.coordinator.runtime.coordinator_shard import OnWritten
 from kalda.events.event import EventKind, EventSink, Plain
 
 GetAuthor: TypeAlias = Callable[[], RequestAuthor]
@@ -17,20 +22,36 @@ _CHANGES_MAX: Final = 8
 """The changes that an event has; the others are counted."""
 
 
+def when_written(note: Callable[[], None]) -> OnWritten:
+    """Return what calls `note` if the records of an operation are committed, for `Result.on_written`."""
+
+    def on_written(code: ErrorCode) -> None:
+        if code is ErrorCode.NONE:
+            note()
+
+    return on_written
+
+
 def note_reset(
     events: EventSink,
     group_id: str,
     topic: str,
     changes: Sequence[tuple[int, int, int]],
     author: GetAuthor | None,
+    *,
+    is_often: bool = False,
 ) -> None:
-    """Emit that a client that is no member set offsets: of each partition the one before, and the new one."""
+    """Emit that a client that is no member set offsets: of each partition the one before, and the new one.
+
+    If the group's own consumers may do it all the time (`is_often`), the events of an author are counted.
+    """
     details: dict[str, Plain] = {
         "offsets": [list(each) for each in changes[:_CHANGES_MAX]],
         "partitions_count": len(changes),
         **_author(author),
     }
-    events.emit_seldom(EventKind.OFFSETS_RESET, {"group": group_id, "topic": topic}, details)
+    emit = events.emit_seldom if is_often else events.emit
+    emit(EventKind.OFFSETS_RESET, {"group": group_id, "topic": topic}, details)
 
 
 def note_deleted(

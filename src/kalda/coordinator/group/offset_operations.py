@@ -17,7 +17,13 @@ from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_group import ClassicGroup
 from kalda.coordinator.group.group import Group, GroupType
 from kalda.coordinator.group.group_shard_state import GroupShardState
-from kalda.coordinator.group.offset_events import NO_OFFSET, GetAuthor, note_deleted, note_reset
+from kalda.coordinator.group.offset_events import (
+    NO_OFFSET,
+    GetAuthor,
+    note_deleted,
+    note_reset,
+    when_written,
+)
 from kalda.coordinator.group.offset_records import (
     NO_EXPIRY,
     OffsetAndMetadata,
@@ -122,38 +128,54 @@ def commit(
         )
         for topic in request.topics
     ]
-    if request.generation_id_or_member_epoch < 0:
-        _note_resets(shard, request, topics, author)
-    return Result(records, OffsetCommitResponse(topics=topics))
+    response = OffsetCommitResponse(topics=topics)
+    if request.generation_id_or_member_epoch >= 0:
+        shard.offsets.advanced.pop(request.group_id, None)
+        return Result(records, response)
+    resets = _resets(shard, request, topics)
+    if not resets:
+        return Result(records, response)
+    is_simple = shard.group(request.group_id).protocol_type is None
+
+    def note() -> None:
+        for topic, changes in resets:
+            note_reset(shard.events, request.group_id, topic, changes, author, is_often=is_simple)
+
+    return Result(records, response, when_written(note))
 
 
-def _note_resets(
-    shard: GroupShardState,
-    request: OffsetCommitRequest,
-    topics: Iterable[OffsetCommitResponseTopic],
-    author: GetAuthor | None,
-) -> None:
-    """Emit the offsets that a client that is no member resets.
+def _resets(
+    shard: GroupShardState, request: OffsetCommitRequest, topics: Iterable[OffsetCommitResponseTopic]
+) -> list[tuple[str, list[tuple[int, int, int]]]]:
+    """Return the offsets that a client that is no member resets: by topic, the one before and the new one.
 
-    The offsets of a group that members use come from these; any other is set by a tool. A simple consumer,
-    which assigns itself partitions, commits all the time and forward: of its group only steps back count.
+    A simple consumer, which assigns itself partitions, commits all the time and forward: of its group only
+    steps back count. The offsets of a group that members use come from these, and any other is set by a tool,
+    unless such a consumer uses the id of that group. Of several steps forward without a member's commit or a
+    step back in between, only the first counts.
     """
     group = shard.groups.get(request.group_id)
     if group is None:
-        return
+        return []
     is_simple = group.protocol_type is None
-    committed = shard.offsets.of_group(request.group_id)
+    store = shard.offsets
+    found = []
     for topic, answered in zip(request.topics, topics, strict=True):
-        offsets = committed.get(topic.name, {})
         changes = []
         for each, result in zip(topic.partitions, answered.partitions, strict=True):
-            known = offsets.get(each.partition_index)
+            partition, offset = each.partition_index, each.committed_offset
+            known = store.get(request.group_id, topic.name, partition)
             before = NO_OFFSET if known is None else known.offset
-            is_reset = each.committed_offset < before if is_simple else each.committed_offset != before
-            if is_reset and not result.error_code:
-                changes.append((each.partition_index, before, each.committed_offset))
+            if result.error_code or offset == before:
+                continue
+            if offset < before:
+                store.forget_advance(request.group_id, topic.name, partition)
+            elif is_simple or not store.note_advance(request.group_id, topic.name, partition):
+                continue
+            changes.append((partition, before, offset))
         if changes:
-            note_reset(shard.events, request.group_id, topic.name, changes, author)
+            found.append((topic.name, changes))
+    return found
 
 
 def _validate_commit(shard: GroupShardState, request: OffsetCommitRequest, version: int) -> None:
@@ -202,6 +224,7 @@ def transactional_commit(
         unknown = version >= TRANSACTIONAL_ERRORS_FROM
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
     _refuse_too_many(request.topics)
+    shard.offsets.advanced.pop(request.group_id, None)
     now_ms = shard.context.time_ms()
 
     def read(each: TxnOffsetCommitRequestPartition, metadata: str) -> OffsetAndMetadata:
@@ -306,8 +329,12 @@ def delete(
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
             results.append(OffsetDeleteResponsePartition(partition_index=partition, error_code=code))
         topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
-    note_deleted(shard.events, deleted, "a client deleted them (OffsetDelete)", author)
-    return Result(records, OffsetDeleteResponse(topics=topics))
+    reason = "a client deleted them (OffsetDelete)"
+    return Result(
+        records,
+        OffsetDeleteResponse(topics=topics),
+        when_written(lambda: note_deleted(shard.events, deleted, reason, author)),
+    )
 
 
 def delete_all(shard: GroupShardState, group_id: str) -> list[CoordinatorRecord]:
@@ -321,8 +348,8 @@ def delete_all(shard: GroupShardState, group_id: str) -> list[CoordinatorRecord]
     return [offset_commit_tombstone(group_id, topic, partition) for topic, partition in partitions]
 
 
-def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[CoordinatorRecord]:
-    """Return the tombstones of all groups' offsets in deleted topics, at most `TOMBSTONES_MAX`."""
+def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> Result[bool]:
+    """Delete the offsets of deleted topics, at most `TOMBSTONES_MAX`; return whether more may be left."""
 
     def found() -> Iterator[tuple[str, str, int]]:
         for group_id in shard.groups:
@@ -337,8 +364,12 @@ def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[Coor
                 yield group_id, topic, partition
 
     offsets = list(islice(found(), TOMBSTONES_MAX))
-    note_deleted(shard.events, ((group_id, topic) for group_id, topic, _ in offsets), "the topic was deleted")
-    return [offset_commit_tombstone(*each) for each in offsets]
+    topics = [(group_id, topic) for group_id, topic, _ in offsets]
+    return Result(
+        [offset_commit_tombstone(*each) for each in offsets],
+        len(offsets) >= TOMBSTONES_MAX,
+        when_written(lambda: note_deleted(shard.events, topics, "the topic was deleted")),
+    )
 
 
 # Expiring.
@@ -346,10 +377,15 @@ def delete_topics(shard: GroupShardState, deleted: Collection[str]) -> list[Coor
 
 @dataclass(slots=True)
 class Cleanup:
-    """The tombstones of one slice of housekeeping, and how many offsets of them have expired."""
+    """The tombstones of one slice of housekeeping, and group and topic of the offsets that have expired."""
 
     records: list[CoordinatorRecord]
-    expired_count: int = 0
+    expired: list[tuple[str, str]]
+
+    def note(self, shard: GroupShardState) -> None:
+        """Emit that the offsets are deleted."""
+        minutes = shard.config.offsets_retention_minutes
+        note_deleted(shard.events, self.expired, f"nothing used them for offsets.retention.minutes={minutes}")
 
 
 def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
@@ -359,7 +395,7 @@ def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
     requests, or as many tombstones as one write may have. A group with more than that is finished in the next
     round.
     """
-    found = Cleanup([])
+    found = Cleanup([], [])
     now_ms = shard.context.time_ms()
     seen = 0
     while group_ids and seen < SLICE_MAX and len(found.records) < TOMBSTONES_MAX:
@@ -372,10 +408,8 @@ def cleanup(shard: GroupShardState, group_ids: deque[str]) -> Cleanup:
         if not remaining and _is_unused(group) and not shard.offsets.has_pending(group_id):
             tombstones.extend(group.tombstones())
         room = TOMBSTONES_MAX - len(found.records)
-        reason = f"nothing used them for offsets.retention.minutes={shard.config.offsets_retention_minutes}"
-        note_deleted(shard.events, ((group_id, topic) for topic, _ in expired[:room]), reason)
         found.records.extend(tombstones[:room])
-        found.expired_count += min(len(expired), room)
+        found.expired.extend((group_id, topic) for topic, _ in expired[:room])
         seen += 1 + len(expired) + remaining
     return found
 

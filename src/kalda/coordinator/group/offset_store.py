@@ -3,7 +3,7 @@
 Three levels of plain dictionaries (group, topic, partition) end in one tuple per offset, so that tens of
 thousands of groups load in a second. The offsets of an open transaction are kept apart, by producer, until
 its marker is replayed. What is not here: permission to commit, and the records. What must not break: the
-store changes through `put`, `remove` and `end_transaction` only, which replaying calls.
+offsets change through `put`, `remove` and `end_transaction` only, which replaying calls.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _NOTHING: Final[Mapping[str, Mapping[int, OffsetAndMetadata]]] = {}
 class OffsetStore:
     """Committed offsets, and the pending offsets of open transactions."""
 
-    __slots__ = ("_committed", "_open_transactions", "_pending", "count")
+    __slots__ = ("_committed", "_open_transactions", "_pending", "advanced", "count")
 
     def __init__(self) -> None:
         self._committed: dict[str, GroupOffsets] = {}
@@ -31,6 +31,9 @@ class OffsetStore:
         """By group, the producers that have pending offsets of the group: the reverse of `_pending`."""
         self.count = 0
         """The number of committed offsets."""
+        self.advanced: dict[str, set[tuple[str, int]]] = {}
+        """By group, the topics and partitions whose last commit is a step forward by a client that was no
+        member, of groups that had members. It is not in the log: a new coordinator begins without."""
 
     # Reading.
 
@@ -86,6 +89,7 @@ class OffsetStore:
         """Apply a tombstone, which removes the committed offset and pending offsets of the partition."""
         if _remove(self._committed, group_id, topic, partition):
             self.count -= 1
+        self.forget_advance(group_id, topic, partition)
         for producer in tuple(self._open_transactions.get(group_id, ())):
             pending = self._pending[producer]
             _remove(pending, group_id, topic, partition)
@@ -106,6 +110,23 @@ class OffsetStore:
                     # A commit outside the transaction may lie between the pending offset and the marker.
                     if present is None or present.record_offset < offset.record_offset:
                         self.put(group_id, topic, partition, offset)
+
+    # Changing, by operations.
+
+    def note_advance(self, group_id: str, topic: str, partition: int) -> bool:
+        """Note a step forward by a client that is no member; return whether the last commit was none."""
+        partitions = self.advanced.setdefault(group_id, set())
+        is_first = (topic, partition) not in partitions
+        partitions.add((topic, partition))
+        return is_first
+
+    def forget_advance(self, group_id: str, topic: str, partition: int) -> None:
+        """Note that the last commit of a partition is no step forward any more."""
+        partitions = self.advanced.get(group_id)
+        if partitions is not None:
+            partitions.discard((topic, partition))
+            if not partitions:
+                del self.advanced[group_id]
 
     # Invariants.
 

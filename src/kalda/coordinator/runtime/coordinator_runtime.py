@@ -405,8 +405,8 @@ class CoordinatorRuntime(Generic[S]):
             pending.on_abandoned = response.abandon
             response.add_done(partial(_pass_on, pending))
             response, outcome = None, Pending()
-            if result.on_written is not None:
-                outcome.add_done(partial(_report, result.on_written))
+        if result.on_written is not None:
+            outcome.add_done(partial(_report, result.on_written))
         try:
             if result.records:
                 self._append(partition, result.records, producer)
@@ -481,7 +481,7 @@ def _pass_on(pending: Pending[T], response: Pending[T]) -> None:
         pending.complete(response.value)
 
 
-def _report(on_written: OnWritten, outcome: Pending[None]) -> None:
+def _report(on_written: OnWritten, outcome: Pending[Any]) -> None:
     error = outcome.error
     if error is None:
         on_written(ErrorCode.NONE)

@@ -70,14 +70,13 @@ class Result(Generic[T]):
     Operations change nothing themselves: `CoordinatorShard.replay` does when the records are in the log. The
     runtime gives a plain response when the records, and everything that the operation could have seen, are
     committed; if the write fails, it gives the error. A pending response is given when the shard completes
-    it, whatever becomes of the records: JoinGroup waits for other members, not for the log. The runtime then
-    reports the outcome of the write to `on_written`.
+    it, whatever becomes of the records: JoinGroup waits for other members, not for the log. Either way the
+    runtime reports the outcome of the write to `on_written`.
     """
 
     records: Sequence[CoordinatorRecord]
     response: T | Pending[T]
     on_written: OnWritten | None = None
-    """Only beside a pending response."""
 
 
 class ShardContext(Protocol):

@@ -12,6 +12,7 @@ from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, RuntimeConfig
+from kalda.events.event import EventSink
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -50,7 +51,8 @@ class Client:
 class GroupSimulation:
     """One coordinator, one partition, and clients that do as they are told."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, events: EventSink | None = None, /, **settings: int) -> None:
+        """`events` gets the events instead of `kept`."""
         self.clock = ManualClock()
         self.loop = FakeLoop(self.clock)
         self.log = FakeLog()
@@ -61,7 +63,11 @@ class GroupSimulation:
 
         def make_shard(partition: int) -> GroupShard:
             return GroupShard(
-                partition, self.config, self.statistics, new_id=lambda: str(next(ids)), events=self.kept
+                partition,
+                self.config,
+                self.statistics,
+                new_id=lambda: str(next(ids)),
+                events=events or self.kept,
             )
 
         self.runtime = CoordinatorRuntime(

@@ -1,5 +1,7 @@
 """Committed offsets: who may commit, what is kept, what is forgotten, and what transactions hold back."""
 
+from dataclasses import replace
+
 import pytest
 
 from kalda.cluster.history.author import RequestAuthor
@@ -12,6 +14,7 @@ from kalda.coordinator.group.offset_operations import (
     FetchedOffsets,
 )
 from kalda.events.event import EventKind
+from kalda.events.recorder import EventQuery, EventRecorder
 from kalda.protocol.messages.offset_commit import OffsetCommitRequest
 from kalda.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -23,7 +26,10 @@ from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kalda.runtime.background import InlineExecutor
+from kalda.runtime.clock import ManualClock
 from tests.unit.coordinator.group.group_simulation import GROUP, Client, GroupSimulation, commit_request
+from tests.unit.storage.faulty_file_system import FaultyFileSystem
 
 HOUR_MS = 3_600_000
 SIMPLE = Client("simple")
@@ -95,6 +101,10 @@ def delete(simulation: GroupSimulation, topic: str, *partitions: int) -> list[Er
     pending = simulation.coordinator.delete_offsets(request)
     assert isinstance(pending, Pending)
     return [ErrorCode(each.error_code) for each in pending.value.topics[0].partitions]
+
+
+def resets(simulation: GroupSimulation) -> list[object]:
+    return [event.details["offsets"] for event in simulation.kept.of_kind(EventKind.OFFSETS_RESET)]
 
 
 def stable_group() -> GroupSimulation:
@@ -333,6 +343,111 @@ def test_commits_of_members_and_of_simple_consumers_that_go_on_are_no_event() ->
     commit(alone, commit_request(SIMPLE, 499))
     (event,) = alone.kept.events
     assert (EventKind.OFFSETS_RESET, [[0, 500, 499]]) == (event.kind, event.details["offsets"])
+
+
+def test_commits_under_the_id_of_a_group_that_had_members_are_no_events() -> None:
+    """A consumer that assigns itself partitions may use the id of such a group; the first step could be a
+    tool's.
+    """
+    simulation = stable_group()
+    commit(simulation, commit_request(simulation.client("a"), 50))
+    simulation.leave("a")
+    for offset in (60, 70, 80):
+        commit(simulation, commit_request(SIMPLE, offset))
+    assert [[[0, 50, 60]]] == resets(simulation)
+
+    for offset in (10, 90, 95):
+        commit(simulation, commit_request(SIMPLE, offset))
+    assert [[[0, 80, 10]], [[0, 10, 90]]] == resets(simulation)[1:]
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_a_step_forward_is_a_reset_again_after_members_committed(is_transactional: bool) -> None:
+    """A tool skips records, members go on, and the tool skips others."""
+    simulation = stable_group()
+    commit(simulation, commit_request(simulation.client("a"), 50))
+    simulation.leave("a")
+    commit(simulation, commit_request(SIMPLE, 60))
+    if is_transactional:
+        txn_commit(simulation, 65)
+        end_transaction(simulation, committed=True)
+    else:
+        simulation.join("a", member_id="", generation_id=-1)
+        simulation.advance(100)
+        simulation.sync("a")
+        commit(simulation, commit_request(simulation.client("a"), 65))
+        simulation.leave("a")
+    commit(simulation, commit_request(SIMPLE, 70))
+
+    assert [[[0, 50, 60]], [[0, 65, 70]]] == resets(simulation)
+
+
+def test_what_is_kept_of_steps_forward_goes_with_the_offsets() -> None:
+    simulation = stable_group()
+    commit(simulation, commit_request(simulation.client("a"), 50))
+    simulation.leave("a")
+    commit(simulation, commit_request(SIMPLE, 60))
+    assert {GROUP: {("t", 0)}} == simulation.shard.offsets.advanced
+    delete(simulation, "t", 0)
+    assert {} == simulation.shard.offsets.advanced
+
+
+@pytest.mark.parametrize("has_members", [False, True])
+async def test_two_resets_in_a_minute_are_two_events_with_their_authors(has_members: bool) -> None:
+    """Equal events are counted; these are not equal."""
+    recorder = EventRecorder(1, ManualClock(), FaultyFileSystem(), InlineExecutor(), lambda: ["/a"], 1 << 20)
+    recorder.open()
+    simulation = GroupSimulation(recorder, group_initial_rebalance_delay_ms=0)
+    if has_members:
+        simulation.join("a", version=3)
+        simulation.advance(100)
+        simulation.sync("a")
+        simulation.leave("a")
+    commit(simulation, commit_request(SIMPLE, 50))
+    bob = replace(ALICE, user="User:bob")
+    simulation.coordinator.commit_offsets(commit_request(SIMPLE, 10), 9, lambda: ALICE)
+    again = commit_request(SIMPLE, 90_000 if has_members else 5)
+    simulation.coordinator.commit_offsets(again, 9, lambda: bob)
+
+    events = (await recorder.read(EventQuery())).events
+    authors = [event.text("by_user") for event in events if event.kind == EventKind.OFFSETS_RESET]
+    assert ["User:alice", "User:bob"] == [each for each in authors if each]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])
+def test_offsets_that_could_not_be_written_are_no_event(error: ErrorCode) -> None:
+    simulation = GroupSimulation(offsets_retention_minutes=60, offsets_retention_check_interval_ms=60_000)
+    commit(simulation, commit_request(SIMPLE, 50))
+    simulation.log.append_error = error
+
+    commit(simulation, commit_request(SIMPLE, 10))
+    simulation.coordinator.delete_offsets(
+        OffsetDeleteRequest(
+            group_id=GROUP,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+                )
+            ],
+        )
+    )
+    simulation.coordinator.delete_groups([GROUP])
+    simulation.coordinator.on_topics_deleted({"t"})
+    simulation.advance(2 * HOUR_MS)
+
+    assert [] == simulation.kept.events
+    kept = simulation.shard.offsets.get(GROUP, "t", 0)
+    assert 50 == (kept and kept.offset)
+
+
+def test_a_reset_is_an_event_when_it_is_committed() -> None:
+    simulation = GroupSimulation()
+    commit(simulation, commit_request(SIMPLE, 50))
+    simulation.log.lag = True
+    pending = simulation.coordinator.commit_offsets(commit_request(SIMPLE, 10), 9, lambda: ALICE)
+    assert (False, []) == (pending.is_done, simulation.kept.events)
+    simulation.replicate()
+    assert (True, [[[0, 50, 10]]]) == (pending.is_done, resets(simulation))
 
 
 def test_a_refused_offset_is_no_reset_and_an_event_has_few_of_many_offsets() -> None:

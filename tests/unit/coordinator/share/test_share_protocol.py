@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kalda.cluster.history.author import RequestAuthor
+from kalda.common.errors import ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.group_config import GroupConfig
 from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
@@ -62,6 +63,8 @@ class Groups:
         for offset, record in enumerate(result.records):
             self.shard.replay(offset, -1, -1, record)
         self.shard.check_invariants(result.records)
+        if result.on_written is not None:
+            result.on_written(ErrorCode.NONE)
         return result.response
 
     def beat(self, group_id: str, member_id: str, epoch: int = 0, topics: Sequence[str] = ()) -> Heartbeat:
@@ -141,6 +144,14 @@ def test_offsets_that_a_client_resets_or_deletes_are_events() -> None:
     keys = [each.key for each in groups.beat("g", "a").new_states]
     groups.apply(groups.protocol.initialized("g", keys))
     groups.beat("g", "a", -1)
+    for result in (
+        groups.protocol.reset("g", {"t": {0: 4, 1: 0}}, lambda: ALICE),
+        groups.protocol.begin_delete("g", [topic_id], author=lambda: ALICE),
+    ):
+        assert result.on_written is not None
+        result.on_written(ErrorCode.NOT_COORDINATOR)
+    assert [] == groups.kept.events
+
     groups.apply(groups.protocol.reset("g", {"t": {0: 4, 1: 0}}, lambda: ALICE))
     groups.apply(groups.protocol.begin_delete("g", [topic_id], author=lambda: ALICE))
     reset, deleted = groups.kept.events

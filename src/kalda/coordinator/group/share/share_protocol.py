@@ -25,7 +25,13 @@ from kalda.coordinator.group.consumer.member import (
 )
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.group_shard_state import GroupShardState
-from kalda.coordinator.group.offset_events import NO_OFFSET, GetAuthor, note_deleted, note_reset
+from kalda.coordinator.group.offset_events import (
+    NO_OFFSET,
+    GetAuthor,
+    note_deleted,
+    note_reset,
+    when_written,
+)
 from kalda.coordinator.group.share.share_group import ShareGroup, topics_hash
 from kalda.coordinator.group.share.share_group_config import ASSIGNOR, ShareGroupConfig, ShareGroupTimes
 from kalda.coordinator.group.share.share_group_records import (
@@ -428,14 +434,17 @@ class ShareProtocol:
                 NewState(SharePartitionKey(group_id, topic.topic_id, number), epoch, offset)
                 for number, offset in offsets.items()
             ]
-        for name, offsets in topics.items():
-            changes = [(number, NO_OFFSET, offset) for number, offset in offsets.items()]
-            note_reset(self._shard.events, group_id, name, changes, author)
+
+        def note() -> None:
+            for name, offsets in topics.items():
+                changes = [(number, NO_OFFSET, offset) for number, offset in offsets.items()]
+                note_reset(self._shard.events, group_id, name, changes, author)
+
         records = [
             group_record(group_id, epoch, group.topics_hash),
             stored_record(group_id, replace(group.stored, initializing=initializing)),
         ]
-        return Result(records, states)
+        return Result(records, states, when_written(note))
 
     def begin_delete(
         self,
@@ -480,11 +489,14 @@ class ShareProtocol:
             return Result((), [])
         after = StoredPartitions(kept[0], kept[1], deleting)
         keys = list(dict.fromkeys(keys))
-        if author is not None:
-            reason = "a client deleted them (DeleteShareGroupOffsets)"
-            deleted = ((group_id, deleting[key.topic_id]) for key in keys)
-            note_deleted(self._shard.events, deleted, reason, author)
-        return Result([stored_record(group_id, after)], keys)
+
+        def note() -> None:
+            if author is not None:
+                reason = "a client deleted them (DeleteShareGroupOffsets)"
+                deleted = ((group_id, deleting[key.topic_id]) for key in keys)
+                note_deleted(self._shard.events, deleted, reason, author)
+
+        return Result([stored_record(group_id, after)], keys, when_written(note))
 
     def end_delete(self, group_id: str, topic_ids: Collection[UUID]) -> Result[None]:
         """Note that the state of topics was deleted."""
