@@ -159,6 +159,7 @@ class ChangeForm:
             return await self._question(
                 visit, entered, change, f"That is not {change.word}; nothing was changed."
             )
+        visit.may_have_changed = True
         if not visit.pages.seal.is_first_use(approval, time.time()):
             # The button was pressed twice, or in a second window, or the browser sent the form again.
             raise HttpError(

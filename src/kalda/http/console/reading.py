@@ -111,7 +111,7 @@ class Reading:
         return await self.snapshots.get(caller, _COMMITTED, read)
 
     def known_committed(self, caller: Caller) -> Committed | None:
-        """Return the committed offsets of groups if they were read of late."""
+        """Return the committed offsets of groups if they were read in the last minute."""
         known: Committed | None = self.snapshots.known(caller, _COMMITTED)
         return known
 

@@ -161,10 +161,11 @@ class Console:
         async def endpoint(request: Request) -> Response:
             request.scope["kalda.console"] = self
             visit = self._pages.visit(request)
-            response = await page(visit, self._reading)
-            if method == "POST" and response.status_code == 303:
-                self._reading.snapshots.forget(visit.caller)
-            return response
+            try:
+                return await page(visit, self._reading)
+            finally:
+                if visit.may_have_changed:
+                    self._reading.snapshots.forget(visit.caller)
 
         return PageRoute(path, endpoint, methods=[method])
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES: Final = 12
 _NONCE_CHARACTERS: Final = _NONCE_BYTES * 4 // 3
+"""A text begins with its nonce, in whole characters."""
 USED_SECONDS: Final = 900
 """How long the texts that were used are known, as long as a question can be confirmed."""
 _USED_MAX: Final = 10_000
@@ -60,7 +61,7 @@ class Seal:
         content = json.dumps({"until": until_s, "document": dict(document)}, ensure_ascii=False).encode()
         nonce = self._random_bytes(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(nonce, content, purpose.encode())
-        text = base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+        text = _text(sealed)
         if len(text) > SEALED_CHARACTERS_MAX:
             raise ValueError(f"{purpose}: {len(text)} characters are too many for a cookie")
         return text
@@ -71,6 +72,8 @@ class Seal:
             return None
         try:
             sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            if _text(sealed) != text:
+                return None  # decoding skips foreign characters: a text would have many forms, each unused
             content = self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], purpose.encode())
         except (InvalidTag, binascii.Error, ValueError):
             return None
@@ -81,7 +84,7 @@ class Seal:
         return document
 
     def is_first_use(self, text: str, now_s: float) -> bool:
-        """Return whether a text was not used before, in this process and of late; it is used by this call."""
+        """Return whether this process has not seen the text in the last 15 minutes, and remember it."""
         while self._used and (
             len(self._used) >= _USED_MAX or next(iter(self._used.values())) < now_s - USED_SECONDS
         ):
@@ -102,3 +105,7 @@ class Seal:
         it only with the key, so another site can neither read nor make one.
         """
         return hmac.compare_digest(self.form_token(visitor_id).encode(), token.encode())
+
+
+def _text(sealed: bytes) -> str:
+    return base64.urlsafe_b64encode(sealed).decode().rstrip("=")

@@ -3,7 +3,8 @@
 Pages of one visitor need the same things again and again, and the topics of a large cluster take a while to
 read. A value that is fresh is returned as it is. One that is a little old is read again, which a page waits
 for only a moment: of a small cluster it shows the present state, of a large one perhaps the last. An old one
-is read first. At any time there is one read of a thing, for which all wait.
+is read first. All who need a thing wait for one read of it. A caller who changes something does not wait for
+a read that began before; it goes on for the others, and what it found is not kept.
 """
 
 import asyncio

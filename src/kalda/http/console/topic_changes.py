@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigSource
 from kalda.clients.admin.topics import NewTopic
@@ -28,6 +29,7 @@ from kalda.http.console.visits import Visit, path_of
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
     from kalda.clients.admin.configs import ConfigEntry
+    from kalda.clients.admin.topics import TopicKey
 
 PARTITIONS_MAX: Final = 10_000
 _REPLICAS_MAX: Final = 1_000
@@ -326,7 +328,7 @@ class TopicChanges:
         ]
 
         async def perform() -> str:
-            await admin.delete_topics([topic])
+            await admin.delete_topics([_key_of(topic, shown)])
             return f"Topic {topic} was deleted."
 
         return Change(
@@ -356,10 +358,17 @@ async def shown_topic(admin: "AsyncAdmin", topic: str, values: Fields) -> dict[s
     Raises:
         FormError: a question was about a topic that was deleted, and another one has its name.
     """
-    topic_id = str((await admin.describe_topics([topic]))[topic].topic_id)
+    found = (await admin.describe_topics([topic]))[topic].topic_id
+    topic_id = "" if found is None else str(found)
     if values.get("topic_id", topic_id) != topic_id:
         raise FormError(f"{topic} was deleted and created again; look at what it has now.")
     return {"topic_id": topic_id}
+
+
+def _key_of(topic: str, shown: Fields) -> "TopicKey":
+    """Return the id that `shown_topic` returned; the name if the brokers give topics none."""
+    topic_id = shown["topic_id"]
+    return UUID(topic_id) if topic_id else topic
 
 
 def _numbers_of(text: str) -> dict[int, int]:

@@ -148,6 +148,8 @@ class Visit:
         if self._is_new:
             self._visitor_id = secrets.token_hex(16)
         self._notice: Final = self._read_notice()
+        self.may_have_changed = False
+        """Whether the request was a confirmed change: also one that failed may have changed something."""
 
     # Who it is.
 

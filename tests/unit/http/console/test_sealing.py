@@ -33,7 +33,7 @@ def test_another_purpose_or_key_opens_nothing(seal: Seal) -> None:
 def test_every_changed_character_is_found(seal: Seal) -> None:
     sealed = seal.seal("login", {"user": "alice"}, 100.0)
 
-    for position in range(len(sealed) - 1):
+    for position in range(len(sealed)):
         other = "A" if sealed[position] != "A" else "B"
         changed = sealed[:position] + other + sealed[position + 1 :]
         assert seal.open("login", changed, 0.0) is None
@@ -60,6 +60,23 @@ def test_a_text_is_used_once(seal: Seal) -> None:
     first, second = (seal.seal("approval", {}, 2_000.0) for _ in range(2))
 
     assert [True, True, False] == [seal.is_first_use(each, 1_000.0) for each in (first, second, first)]
+
+
+@pytest.mark.parametrize("foreign", ["!!!!{}", "....{}", "{}=", "{}\n", " {}"])
+def test_a_text_has_one_form(seal: Seal, foreign: str) -> None:
+    """An approval in another form would count as another one."""
+    sealed = seal.seal("approval", {}, 2_000.0)
+
+    assert {} == seal.open("approval", sealed, 1_000.0)
+    assert seal.open("approval", foreign.format(sealed), 1_000.0) is None
+
+
+def test_plus_and_minus_are_not_the_same_character() -> None:
+    seal = Seal(KEY, lambda count: b"\xfb" * count)
+    sealed = seal.seal("approval", {}, 2_000.0)
+
+    assert sealed.startswith("-")
+    assert seal.open("approval", sealed.replace("-", "+"), 1_000.0) is None
 
 
 def test_few_used_texts_are_kept(seal: Seal) -> None:
