@@ -6,7 +6,7 @@ own are merged to by name (`kalda.formats.merging`): a field that a schema does 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -62,8 +62,7 @@ def decode_framed(
             failures += [bad.at(position, part.schema_id) for position in part.positions]
             continue
         failures += [
-            DecodeFailure(part.positions[each.row], each.error_class, each.message, part.schema_id)
-            for each in decoded.errors
+            replace(each, row=part.positions[each.row], schema_id=part.schema_id) for each in decoded.errors
         ]
         if len(decoded.errors) < len(decoded.columns):  # the columns of values that are all bad do not count
             parts.append((part.positions, decoded.columns))
@@ -147,12 +146,20 @@ def slices_of(values: pa.BinaryArray, bytes_max: int, rows_max: int = 1 << 31) -
     if not len(values):
         return
     _, starts, ends = value_ranges(values)
-    filled = np.cumsum(ends - starts)
+    for start, end in slice_ranges(ends - starts, bytes_max, rows_max):
+        yield values.slice(start, end - start)
+
+
+def slice_ranges(
+    sizes: np.ndarray[tuple[int], np.dtype[np.int64]], bytes_max: int, rows_max: int
+) -> Iterator[tuple[int, int]]:
+    """Yield where slices of rows of these sizes start and end; a larger row is one by itself."""
+    filled = np.cumsum(sizes)
     start = done = 0
-    while start < len(values):
+    while start < len(sizes):
         end = int(np.searchsorted(filled, done + bytes_max, "right"))
         end = max(start + 1, min(end, start + rows_max))
-        yield values.slice(start, end - start)
+        yield start, end
         start, done = end, int(filled[end - 1])
 
 

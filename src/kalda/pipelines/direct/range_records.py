@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.clients.range_reader.log_reader import LogReader
-from kalda.formats.framing import slices_of
+from kalda.formats.framing import slice_ranges
 from kalda.records.columnar import ColumnarBatch
 from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.options import SourceOptions
@@ -118,26 +118,36 @@ def read_columns(
 
 
 def _slices(decoded: ColumnarBatch) -> Iterator[ColumnarBatch]:
-    """Yield records in slices of at most `SLICE_BYTES` of values and `SLICE_ROWS`."""
-    if decoded.values.nbytes <= SLICE_BYTES and len(decoded) <= SLICE_ROWS:
-        yield decoded
-        return
-    start = 0
-    for values in slices_of(decoded.values, SLICE_BYTES, SLICE_ROWS):
-        count = len(values)
-        columns = (decoded.offsets, decoded.timestamps_ms, decoded.timestamp_types, decoded.keys)
-        offsets, timestamps, timestamp_types, keys = (each.slice(start, count) for each in columns)
-        headers = None if decoded.headers is None else decoded.headers.slice(start, count)
+    """Yield records in slices of at most `SLICE_BYTES` of keys, values and headers, and `SLICE_ROWS`."""
+    for start, end in slice_ranges(_sizes(decoded), SLICE_BYTES, SLICE_ROWS):
+        if end - start == len(decoded):
+            yield decoded
+            return
+        rows = slice(start, end)
         yield replace(
             decoded,
-            offsets=offsets,
-            timestamps_ms=timestamps,
-            timestamp_types=timestamp_types,
-            keys=keys,
-            values=values,
-            headers=headers,
+            offsets=decoded.offsets[rows],
+            timestamps_ms=decoded.timestamps_ms[rows],
+            timestamp_types=decoded.timestamp_types[rows],
+            keys=decoded.keys[rows],
+            values=decoded.values[rows],
+            headers=None if decoded.headers is None else decoded.headers[rows],
         )
-        start += count
+
+
+def _sizes(decoded: ColumnarBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return how many bytes the key, the value and the headers of each record have."""
+    sizes = _lengths(decoded.values) + _lengths(decoded.keys)
+    if decoded.headers is not None:
+        keys, values = decoded.headers.values.flatten()
+        filled = np.append(0, np.cumsum(_lengths(keys) + _lengths(values)))
+        sizes += np.diff(filled[decoded.headers.offsets.to_numpy()])
+    return sizes
+
+
+def _lengths(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    lengths = pc.fill_null(pc.binary_length(texts), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
 class RangeReader(Protocol):

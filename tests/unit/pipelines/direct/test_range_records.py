@@ -51,6 +51,30 @@ def test_an_offset_of_an_earlier_decode_is_an_error() -> None:
         count.add(pa.array([3]))
 
 
+@pytest.mark.parametrize("part", ["key", "value", "headers"])
+def test_all_bytes_of_records_count_for_their_slices(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """Large keys and headers went through a pipeline in one piece."""
+    builder = RecordBatchBuilder(compression=Compression.ZSTD)
+    large = bytes(60)
+    for number in range(4):
+        builder.append(
+            large if part == "key" else None,
+            large if part == "value" else None,
+            number,
+            headers=[("h", b""), ("h", large)] if part == "headers" else [],
+        )
+    fetched = FetchedRecords(bytes(builder.build()), 4, 4, 4, 0, (), False)
+    monkeypatch.setattr(range_records, "open_range", lambda *_: iter([(0, fetched)]))
+    monkeypatch.setattr(range_records, "SLICE_BYTES", 130)
+    options = parse_stream_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"})
+
+    reader = create_autospec(LogReader, instance=True)
+    whole = OffsetRange(TopicPartition("orders", 0), 0, 4)
+    found = list(read_columns(reader, options, whole, want_headers=True, meter=ReadMeter()))
+
+    assert [[0, 1], [2, 3]] == [each.offsets.to_pylist() for each in found]
+
+
 def test_a_large_batch_comes_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a pipeline makes another copy, and a batch of some kilobytes may have 256 MB."""
     builder = RecordBatchBuilder(compression=Compression.ZSTD)
