@@ -42,12 +42,14 @@ class DecodeFailure:
         error_class: A stable name for the kind of failure, for example ``MalformedValue``.
         message: The field, what was found and what is expected.
         schema_id: Id of the registry's schema, or None.
+        lost: The nested field of a registry's schema that is no column, or None.
     """
 
     row: int
     error_class: str
     message: str
     schema_id: int | None = None
+    lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

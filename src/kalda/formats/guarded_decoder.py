@@ -9,7 +9,7 @@ Only errors of the whole job leave it: `PASSED`, and `FormatError` for too many 
 the process (deep recursion in C) must be kept from such values before it is called.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -39,8 +39,9 @@ SLICE_CELLS: Final = 1 << 22
 class GuardedDecoder:
     """A decoder that raises for no value."""
 
-    def __init__(self, inner: ValueDecoder) -> None:
+    def __init__(self, inner: ValueDecoder, texts: Collection[str] = ()) -> None:
         self._inner: Final = inner
+        self._texts: Final = tuple(texts)
 
     def schema(self) -> pa.Schema | None:
         """Return the columns of each decoded row, or None when only the data says which they are."""
@@ -50,8 +51,13 @@ class GuardedDecoder:
         """Return the columns that some values have; see `kalda.formats.Decoder`."""
         return merged_all(self._columns(each) for each in slices_of(values, SLICE_BYTES))
 
-    def with_columns(self, columns: pa.StructType) -> "GuardedDecoder":
+    def with_columns(self, columns: pa.StructType, texts: Collection[str] = ()) -> "GuardedDecoder":
         """Return the decoder whose rows have these columns.
+
+        Args:
+            columns: The columns.
+            texts: Those whose nested fields were not all found, see `kalda.formats.merging.text_places`. A
+                value with another field there is bad; anywhere else, the columns are to be found again.
 
         Raises:
             FormatError: There are more than `COLUMNS_MAX`.
@@ -62,7 +68,7 @@ class GuardedDecoder:
                 f"the values have {leaf_count(kind)} different fields; up to {COLUMNS_MAX} can be columns: "
                 "declare a schema with those that you need"
             )
-        return GuardedDecoder(self._open().with_columns(kind))
+        return GuardedDecoder(self._open().with_columns(kind), texts)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values; without a schema, with the columns of these values alone."""
@@ -72,7 +78,11 @@ class GuardedDecoder:
         kind = pa.struct(list(schema))
         rows_max = max(1, SLICE_CELLS // leaf_count(kind))
         slices = slices_of(values, SLICE_BYTES, rows_max)
-        return joined((part for each in slices for part in self._decoded(each, kind)), kind)
+        decoded = joined((part for each in slices for part in self._decoded(each, kind)), kind)
+        for lost in sorted({each.lost for each in decoded.errors if each.lost is not None}):
+            if not any(lost.startswith((f"{text}.", f"{text}[")) for text in self._texts):
+                raise ColumnsChangedError.of(lost)
+        return decoded
 
     def _open(self) -> Decoder:
         assert isinstance(self._inner, Decoder), f"{type(self._inner).__name__} has declared columns"

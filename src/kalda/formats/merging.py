@@ -11,7 +11,7 @@ with a fraction is a double, and so are decimals that 38 digits do not hold.
 """
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -35,6 +35,14 @@ _DIGITS_MAX: Final = 38
 
 class ColumnsChangedError(Exception):
     """Values have columns that the batch was not planned with; the batch is to be tried again."""
+
+    @classmethod
+    def of(cls, field: str) -> "ColumnsChangedError":
+        """Return the error of a field that is no column."""
+        return cls(
+            f"values have the field {field!r}, which was not there when the columns of the batch were found; "
+            "the batch is tried again"
+        )
 
 
 def merged(one: pa.DataType, other: pa.DataType, depth: int = 0) -> pa.DataType:
@@ -131,6 +139,27 @@ def extended(known: pa.DataType, shown: pa.DataType) -> pa.DataType:
     return known if is_other and not is_unknown(known) else widened
 
 
+def text_places(columns: pa.DataType, shown: pa.DataType, path: str = "") -> Iterator[str]:
+    """Yield the nested columns beside which new values show a text.
+
+    What the text stands for may have fields that are no columns: those of structs with more than `FIELDS_MAX`
+    together.
+    """
+    for kind in _kinds(shown):
+        if pa.types.is_string(kind) and pa.types.is_nested(columns):
+            yield path
+        elif pa.types.is_struct(columns) and pa.types.is_struct(kind):
+            for field in kind:
+                index = columns.get_field_index(field.name)
+                if index >= 0:
+                    place = f"{path}.{field.name}" if path else field.name
+                    yield from text_places(columns.field(index).type, field.type, place)
+        elif _is_list(columns) and _is_list(kind):
+            yield from text_places(columns.value_type, kind.value_type, f"{path}[]")
+        elif pa.types.is_map(columns) and pa.types.is_map(kind):
+            yield from text_places(columns.item_type, kind.item_type, f"{path}[]")
+
+
 def settled(kind: pa.DataType) -> pa.DataType:
     """Return a struct with text in place of unions, and without the fields whose type no value shows.
 
@@ -195,7 +224,7 @@ def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         array = _with_own_items(array, array.values)
         items = converted(array.values, kind.value_type)
         return pa.ListArray.from_arrays(array.offsets, items, type=kind, mask=mask)
-    if pa.types.is_map(kind) and pa.types.is_map(own):
+    if pa.types.is_map(kind) and pa.types.is_map(own) and own.key_type == kind.key_type:
         array = _with_own_items(array, array.items)
         items = converted(array.items, kind.item_type)
         return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
@@ -203,13 +232,16 @@ def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return _as_text(array)
     if pa.types.is_decimal(own) and pa.types.is_floating(kind):
         return as_floats(array, kind)
-    assert has_text_or_number(own, kind), f"{own} has nothing in common with {kind}"
-    return array.cast(kind, safe=False)
+    if has_text_or_number(own, kind):
+        return array.cast(kind, safe=False)
+    assert not shows_type(array).true_count, f"{own} has nothing in common with {kind}"
+    return pa.nulls(len(array), kind)
 
 
 def _with_own_items(array: pa.Array, items: pa.Array) -> pa.Array:
     """Return lists or maps whose items begin and end where they do; nulls have none."""
-    is_own = not array.offset and not array.null_count and array.offsets[-1].as_py() == len(items)
+    ends = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    is_own = not array.offset and not array.null_count and ends == (0, len(items))
     return array if is_own else array.take(pa.array(range(len(array)), pa.int64()))
 
 
@@ -225,8 +257,13 @@ def has_text_or_number(own: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def shows_type(array: pa.Array) -> pa.BooleanArray:
-    """Return which values are more than null, and more than objects and arrays of nothing else."""
+    """Return which values are more than null, and more than objects and arrays of nothing else.
+
+    A map shows its type when it has an entry.
+    """
     kind = array.type
+    if pa.types.is_map(kind):
+        return pc.and_(array.is_valid(), pa.array(np.diff(array.offsets.to_numpy()) > 0))
     if not (pa.types.is_struct(kind) or pa.types.is_list(kind)):
         return array.is_valid()
     shown = np.zeros(len(array), np.bool_)
@@ -262,10 +299,7 @@ def _converted_fields(array: pa.StructArray, kind: pa.DataType) -> list[pa.Array
     wanted = {field.name for field in kind}
     for name, child in children.items():
         if name not in wanted and shows_type(child).true_count:
-            raise ColumnsChangedError(
-                f"values have the field {name!r}, which was not there when the columns of the batch were "
-                "found; the batch is tried again"
-            )
+            raise ColumnsChangedError.of(name)
     return [
         converted(children[field.name], field.type)
         if field.name in children

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from itertools import pairwise
 from typing import Any
 
 import fastavro
@@ -12,8 +13,10 @@ import pytest
 
 from kalda.formats import Decoded, FormatSpec, open_decoder
 from kalda.formats.guarded_decoder import GuardedDecoder
-from kalda.formats.merging import ColumnsChangedError, extended
+from kalda.formats.merging import ColumnsChangedError, converted, extended, text_places
 from kalda.formats.misfits import fitted
+from kalda.pipelines.direct.columns_job import ShownColumns
+from kalda.pipelines.direct.row_plan import RowPlan
 from tests.integration.formats.registry_server import RegistryServer, registry_server
 
 MOMENT = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -125,7 +128,98 @@ def decoded_beside(known: list[bytes], batch: list[bytes], name: str, url: str) 
     decoder = open_decoder(FormatSpec(name, options={"registry.url": url}))
     assert isinstance(decoder, GuardedDecoder)
     first, values = (pa.array(each, pa.binary()) for each in (known, batch))
-    return decoder.with_columns(extended(decoder.columns(first), decoder.columns(values))).decode(values)
+    shown = decoder.columns(values)
+    columns = extended(decoder.columns(first), shown)
+    return decoder.with_columns(columns, list(text_places(columns, shown))).decode(values)
+
+
+def test_a_nested_field_that_the_search_could_not_see_asks_for_the_columns_again(
+    registry: RegistryServer,
+) -> None:
+    """Another process had not got the schema from the registry, and the value was a dead letter."""
+    known, value = (
+        avro(registry, record("R", ("s", record("S", *((name, "long") for name in names)))), {"s": row})
+        for names, row in (("a", {"a": 1}), ("ab", {"a": 2, "b": 3}))
+    )
+    decoder = open_decoder(FormatSpec("avro-sr", options={"registry.url": registry.url}))
+    assert isinstance(decoder, GuardedDecoder)
+    columns = decoder.columns(pa.array([known], pa.binary()))
+    values = pa.array([known, value], pa.binary())
+
+    for texts in ([], ["t", "s.a", "ss"]):
+        with pytest.raises(ColumnsChangedError, match=r"'s\.b'"):
+            decoder.with_columns(columns, texts).decode(values)
+    errors = decoder.with_columns(columns, ["s"]).decode(values).errors
+    assert [(1, "FieldWithoutColumn", "s.b")] == [(each.row, each.error_class, each.lost) for each in errors]
+
+
+def test_a_text_beside_a_nested_column_has_a_place() -> None:
+    number, wide = pa.int64(), pa.string()
+    for place in ("c", "c[]", "c.f", "c{}"):
+        name = place.replace("{}", "[]")
+        found = [
+            list(text_places(row_type(within(place, kind, True)), row_type(within(place, shown, True))))
+            for kind, shown in (
+                (pa.struct([("a", number)]), wide),
+                (pa.struct([("a", number)]), pa.dense_union([pa.field("0", number), pa.field("1", wide)])),
+                (pa.list_(number), wide),
+                (pa.struct([("a", number)]), number),
+                (number, wide),
+                (wide, wide),
+            )
+        ]
+        assert [[name], [name], [name], [], [], []] == found
+
+
+@pytest.mark.parametrize("place", ["c", "c[]", "c.f", "c{}"])
+@pytest.mark.parametrize(
+    ("own", "value", "kind"),
+    [
+        (pa.list_(pa.int64()), [], pa.struct([("a", pa.int64())])),
+        (pa.list_(pa.int64()), [None], pa.int64()),
+        (pa.struct([("a", pa.int64())]), {"a": None}, pa.int64()),
+        (pa.map_(pa.int64(), pa.int64()), [], pa.map_(pa.string(), pa.int64())),
+        (pa.map_(pa.int64(), pa.int64()), [], pa.int64()),
+    ],
+)
+def test_what_is_empty_is_null_of_another_type(
+    place: str, own: pa.DataType, value: object, kind: pa.DataType
+) -> None:
+    decoded = rows(within(place, own, is_type=True), [within(place, value), None])
+
+    found = fitted(decoded, row_type(within(place, kind, is_type=True)))
+
+    assert () == found.errors
+    assert [{"id": 0, "c": within(place, None)}, {"id": 0, "c": None}] == found.columns.to_pylist()
+
+
+def test_a_map_without_entries_needs_no_column() -> None:
+    own = pa.struct([("a", pa.int64()), ("m", pa.map_(pa.string(), pa.int64()))])
+    decoded = rows(own, [{"a": 1, "m": []}, {"a": 2, "m": [("k", None)]}])
+
+    found = fitted(decoded, row_type(pa.struct([("a", pa.int64())])))
+
+    assert [(1, "FieldWithoutColumn")] == [(each.row, each.error_class) for each in found.errors]
+    assert [{"id": 0, "c": {"a": 1}}, None] == found.columns.to_pylist()
+
+
+def test_a_row_has_its_first_failure_alone() -> None:
+    own = pa.struct([("a", pa.int64()), ("b", pa.int64()), ("c", pa.int64())])
+    decoded = rows(own, [{"b": 1, "c": 1}, {"a": 1}, {"c": 1}, {"b": 1}])
+
+    found = fitted(decoded, row_type(pa.struct([("a", pa.int64())])))
+
+    assert [(0, "c.b"), (2, "c.c"), (3, "c.b")] == [(each.row, each.lost) for each in found.errors]
+
+
+def test_items_in_front_of_a_list_belong_to_none() -> None:
+    items = pa.array([{"a": 1}, {"b": MOMENT}], pa.struct([("a", pa.int64()), ("b", MOMENTS)]))
+    kind = pa.struct([("b", MOMENTS)])
+    lists = pa.ListArray.from_arrays(pa.array([1, 2], pa.int32()), items)
+    maps = pa.MapArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array(["j", "k"]), items)
+
+    assert [[{"b": MOMENT}]] == converted(lists, pa.list_(kind)).to_pylist()
+    assert [[("k", {"b": MOMENT})]] == converted(maps, pa.map_(pa.string(), kind)).to_pylist()
 
 
 @pytest.mark.parametrize("name", ["avro-sr", "debezium-avro-sr", "protobuf-sr"])
@@ -211,3 +305,26 @@ def without_a(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(without_a, value))
     return value
+
+
+def test_a_batch_with_too_many_fields_ends_wherever_it_is_cut(registry: RegistryServer) -> None:
+    """A part alone has few fields; asking for the columns again would find the same ones, for ever."""
+
+    def value(*fields: str) -> bytes:
+        row = record("S", *((field, "long") for field in fields))
+        return avro(registry, record("R", ("s", row)), {"s": dict.fromkeys(fields, 7)})
+
+    wide = [value(*(f"w{part}x{number}" for number in range(600))) for part in range(2)]
+    values = pa.array([wide[0], value("a"), wide[1]], pa.binary())
+    plan = RowPlan((), open_decoder(FormatSpec("avro-sr", options={"registry.url": registry.url})))
+    known = plan.columns_of(values.slice(1, 1))
+    for ends in ([3], [1, 2, 3]):
+        parts = [values.slice(start, end - start) for start, end in pairwise([0, *ends])]
+        kinds = [plan.columns_of(part) for part in parts]
+        good = [plan.good_columns_of(part, known, kind) for part, kind in zip(parts, kinds, strict=True)]
+        shown = ShownColumns.together(map(ShownColumns, good, kinds))
+        columns = shown.beside(known)
+        decoder = plan.with_columns(columns, shown.texts_beside(columns)).decoder
+        assert decoder is not None
+        errors = [each for part in parts for each in decoder.decode(part).errors]
+        assert ["FieldWithoutColumn"] * 2 == [each.error_class for each in errors]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from kalda.common.types import TopicPartition
-from kalda.formats.merging import extended, merged_all, settled
+from kalda.formats.merging import extended, merged_all, settled, text_places
 from kalda.pipelines.direct.range_records import RangeReader, ReadMeter, read_range, without_values
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.records.columnar_fields import WantedFields
@@ -39,6 +39,10 @@ class ShownColumns:
     def beside(self, known: pa.StructType) -> pa.StructType:
         """Return the columns of the batch, of which those of earlier batches are `known`."""
         return settled(extended(extended(known, self.good), self.all))
+
+    def texts_beside(self, columns: pa.StructType) -> Collection[str]:
+        """Return the columns of the batch whose nested fields were not all found."""
+        return frozenset(text_places(columns, self.all))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Each value says for itself which of the names it uses. The column has the first 
 more than one of them is bad, and so is one that does not fit the type of the column.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,10 +39,10 @@ class NamesJoined:
         assert isinstance(self.decoder, OpenValueDecoder), "the decoder finds columns"
         return self.decoder.columns(values)
 
-    def with_columns(self, columns: pa.StructType) -> "NamesJoined":
+    def with_columns(self, columns: pa.StructType, texts: Collection[str] = ()) -> "NamesJoined":
         """Return the decoder for values with these fields."""
         assert isinstance(self.decoder, OpenValueDecoder), "the decoder finds columns"
-        return NamesJoined(self.decoder.with_columns(columns))
+        return NamesJoined(self.decoder.with_columns(columns, texts))
 
     def decode(self, values: pa.Array) -> DecodedValues:
         """Decode a column of values."""

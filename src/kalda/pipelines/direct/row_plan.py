@@ -4,7 +4,7 @@ A plan is a value that is pickled to the executors; it reads nothing. The rows a
 pipeline makes when Spark executes it, in names, types and values.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kalda.common.types import TopicPartition
 from kalda.formats.decoded import NO_COLUMN
 from kalda.formats.decoded import DecodeFailure as FormatFailure
-from kalda.formats.merging import extended, merged, settled
+from kalda.formats.merging import extended, merged, settled, text_places
 from kalda.formats.spec import FormatError
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, RowStep, apply_steps, without_offsets
 from kalda.records.columnar import ColumnarBatch
@@ -106,8 +106,8 @@ class OpenValueDecoder(ValueDecoder, Protocol):
         """Return the columns that good values of these have."""
         ...
 
-    def with_columns(self, columns: pa.StructType) -> ValueDecoder:
-        """Return the decoder whose rows have these columns."""
+    def with_columns(self, columns: pa.StructType, texts: Collection[str] = ()) -> ValueDecoder:
+        """Return the decoder whose rows have these columns; see `GuardedDecoder.with_columns`."""
         ...
 
 
@@ -214,7 +214,7 @@ class RowPlan:
         if columns == settled(merged(known, shown)):
             return shown
         try:
-            plan = self.with_columns(columns)
+            plan = self.with_columns(columns, list(text_places(columns, shown)))
         except FormatError:
             return shown  # too many columns, which the driver finds for the batch as a whole
         assert plan.decoder is not None, "values have a decoder"
@@ -223,13 +223,17 @@ class RowPlan:
         good = _good(len(values), [each for each in errors if each.error_class != NO_COLUMN])
         return self.columns_of(values.filter(good))
 
-    def with_columns(self, columns: pa.StructType) -> "RowPlan":
+    def with_columns(self, columns: pa.StructType, texts: Collection[str] = ()) -> "RowPlan":
         """Return the plan for values with these columns, which were found in all values of a batch.
+
+        Args:
+            columns: The columns.
+            texts: Those beside which values show texts: `kalda.formats.merging.text_places`.
 
         Raises:
             FormatError: there are more than a table can have.
         """
-        decoder = self._open().with_columns(columns)
+        decoder = self._open().with_columns(columns, texts)
         is_taken = any(_is_own(name) or _is_kept(name, self.keep) for name in columns.names)
         return replace(self, decoder=_OwnNamesRefused(decoder, self.keep) if is_taken else decoder)
 

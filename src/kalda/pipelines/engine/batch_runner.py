@@ -344,12 +344,12 @@ class BatchRunner:
         """
         known = self._log.read_columns()
         finding = ColumnsJob(job.batch_id, self._source, job.rows, job.passed, known)
-        shown = run_ranges(session, finding, ranges)
-        self._columns = ShownColumns.together(shown).beside(known)
+        shown = ShownColumns.together(run_ranges(session, finding, ranges))
+        self._columns = shown.beside(known)
         if not len(self._columns) and not job.rows.keep:
             return None
         try:
-            rows = self._plan.rows.with_columns(self._columns)
+            rows = self._plan.rows.with_columns(self._columns, shown.texts_beside(self._columns))
             schema = rows.output_schema() if self._plan.is_direct else rows.input_schema()
         except (FormatError, RowPlanError, SqlError, StepError) as error:
             raise PipelineStoppedError(
