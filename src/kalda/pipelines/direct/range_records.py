@@ -119,10 +119,10 @@ def read_columns(
 
 def _slices(decoded: ColumnarBatch) -> Iterator[ColumnarBatch]:
     """Yield records in slices of at most `SLICE_BYTES` of keys, values and headers, and `SLICE_ROWS`."""
+    if _memory(decoded) <= SLICE_BYTES and len(decoded) <= SLICE_ROWS:
+        yield decoded
+        return
     for start, end in slice_ranges(_sizes(decoded), SLICE_BYTES, SLICE_ROWS):
-        if end - start == len(decoded):
-            yield decoded
-            return
         rows = slice(start, end)
         yield replace(
             decoded,
@@ -133,6 +133,12 @@ def _slices(decoded: ColumnarBatch) -> Iterator[ColumnarBatch]:
             values=decoded.values[rows],
             headers=None if decoded.headers is None else decoded.headers[rows],
         )
+
+
+def _memory(decoded: ColumnarBatch) -> int:
+    """Return the memory of keys, values and headers: their bytes, and some more for each record."""
+    headers = 0 if decoded.headers is None else decoded.headers.nbytes
+    return int(decoded.keys.nbytes + decoded.values.nbytes + headers)
 
 
 def _sizes(decoded: ColumnarBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
