@@ -9,6 +9,7 @@ committed transaction cannot be aborted (INVALID_TXN_STATE).
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from kalda.common.errors import ErrorCode
@@ -51,7 +52,7 @@ def pauses(seconds: float) -> Iterator[float]:
 
 def ask_while_ending(
     ask: Callable[[], Pending[T]],
-    is_ending: Callable[[T], bool],
+    code_of: Callable[[T], ErrorCode],
     seconds: float,
     later: Later = loop_later,
 ) -> Pending[T]:
@@ -68,7 +69,9 @@ def ask_while_ending(
     def answered(done: Pending[T]) -> None:
         if done.error is not None:
             answer.fail(done.error)
-        elif is_ending(done.value) and (pause := next(left, None)) is not None:
+            return
+        is_ending = code_of(done.value) is ErrorCode.CONCURRENT_TRANSACTIONS
+        if is_ending and (pause := next(left, None)) is not None:
             later(pause, again)
         else:
             answer.complete(done.value)
@@ -91,11 +94,7 @@ def add_for_client(
     would end nothing, and the partitions would be added to a transaction that the producer takes for ended.
     """
     ask = partial(coordinator.add_partitions, transactional_id, producer, partitions)
-    answer = ask_while_ending(ask, _is_refused_meanwhile, ADD_SECONDS, later)
+    answer = ask_while_ending(ask, attrgetter("code"), ADD_SECONDS, later)
     if not answer.is_done:
         connection.hold_frames()
     return answer
-
-
-def _is_refused_meanwhile(decision: Decision) -> bool:
-    return decision.code is ErrorCode.CONCURRENT_TRANSACTIONS

@@ -222,7 +222,7 @@ class ProduceGate:
         ask = partial(self._verify, transactional_id, producer, topic_partition, adds)
         if not adds:
             return ask()
-        return ask_while_ending(ask, _is_ending, PRODUCE_SECONDS, self._later)
+        return ask_while_ending(ask, lambda code: code, PRODUCE_SECONDS, self._later)
 
     def _verify(
         self, transactional_id: str, producer: Identity, topic_partition: TopicPartition, adds: bool
@@ -341,10 +341,6 @@ def _is_void(state: ProducerStateManager, producer: Identity, guard: Verificatio
         state.is_being_verified(producer.producer_id, guard)
         or state.is_in_transaction(producer.producer_id, producer.epoch)
     )
-
-
-def _is_ending(code: ErrorCode) -> bool:
-    return code is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _refusal(code: ErrorCode, version: int) -> tuple[ErrorCode, str]:
