@@ -4,8 +4,6 @@ The process of `kalda http` is new for each number of topics; its processor time
 the figures that a shared machine does not change.
 """
 
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Final
 import httpx
 
 from benchmarks.end_to_end import Figure
+from benchmarks.http_server import http_server
 from benchmarks.request_rate import processor_seconds
 from kalda import Admin, NewTopic
 from kalda.testing import KaldaProcess
@@ -52,25 +51,21 @@ def _create(bootstrap: str, count: int) -> None:
 
 
 def _measure(bootstrap: str, count: int) -> list[Figure]:
-    command = [sys.executable, "-m", "kalda", "http", "--bootstrap-server", bootstrap, "--port", "0"]
     figures: list[Figure] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            address = process.stdout.readline().strip().rpartition("=")[2]
-            with httpx.Client(base_url=f"http://{address}", timeout=120) as client:
-                client.get("/healthz")
-                for name, path in _PAGES:
-                    used, began = processor_seconds(process.pid), time.monotonic()
-                    response = client.get(path)
-                    seconds = time.monotonic() - began
-                    used = processor_seconds(process.pid) - used
-                    response.raise_for_status()
-                    figures += [
-                        (f"console with {count} topics: {name}", seconds, "s"),
-                        (f"console with {count} topics: {name}, processor time", used, "s"),
-                        (f"console with {count} topics: {name}, size", len(response.content) / 1000, "KB"),
-                    ]
-        finally:
-            process.terminate()
+    with (
+        http_server(bootstrap) as (pid, address),
+        httpx.Client(base_url=f"http://{address}", timeout=120) as client,
+    ):
+        client.get("/healthz")
+        for name, path in _PAGES:
+            used, began = processor_seconds(pid), time.monotonic()
+            response = client.get(path)
+            seconds = time.monotonic() - began
+            used = processor_seconds(pid) - used
+            response.raise_for_status()
+            figures += [
+                (f"console with {count} topics: {name}", seconds, "s"),
+                (f"console with {count} topics: {name}, processor time", used, "s"),
+                (f"console with {count} topics: {name}, size", len(response.content) / 1000, "KB"),
+            ]
     return figures

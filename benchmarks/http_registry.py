@@ -7,8 +7,6 @@ connections which read as fast as they get responses. The clients run in a proce
 import asyncio
 import itertools
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -19,6 +17,7 @@ from typing import Final
 import httpx
 
 from benchmarks.end_to_end import Figure
+from benchmarks.http_server import http_server
 from benchmarks.request_rate import processor_seconds
 from kalda.testing import KaldaProcess
 
@@ -34,27 +33,15 @@ def run() -> list[Figure]:
     with (
         tempfile.TemporaryDirectory(prefix="kalda-http-registry-") as directory,
         KaldaProcess(Path(directory) / "data") as kalda,
-    ):
-        return _measure(kalda.bootstrap)
-
-
-def _measure(bootstrap: str) -> list[Figure]:
-    command = [sys.executable, "-m", "kalda", "http", "--bootstrap-server", bootstrap, "--port", "0"]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process,
+        http_server(kalda.bootstrap) as (pid, address),
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as child,
     ):
-        assert process.stdout is not None
-        try:
-            address = process.stdout.readline().strip().rpartition("=")[2]
-            ids = _register(address)
-            child.submit(_read, address, ids, 0.0, _WARM_UP_SECONDS).result()
-            latencies = child.submit(_read, address, ids, _READS_PER_SECOND, _SECONDS).result()
-            used = processor_seconds(process.pid)
-            reads = len(child.submit(_read, address, ids, 0.0, _SECONDS).result())
-            used = processor_seconds(process.pid) - used
-        finally:
-            process.terminate()
+        ids = _register(address)
+        child.submit(_read, address, ids, 0.0, _WARM_UP_SECONDS).result()
+        latencies = child.submit(_read, address, ids, _READS_PER_SECOND, _SECONDS).result()
+        used = processor_seconds(pid)
+        reads = len(child.submit(_read, address, ids, 0.0, _SECONDS).result())
+        used = processor_seconds(pid) - used
     quantiles = statistics.quantiles(latencies, n=100)
     label = f"registry, {_IDS} ids, {_CONNECTIONS} connections"
     return [

@@ -4,22 +4,19 @@ The readers are bare sockets in this process that count what comes, so that the 
 and the broker's. Processor time is that of the process of `kalda http`, its own and the kernel's for it.
 """
 
-import contextlib
 import resource
 import select
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from benchmarks.end_to_end import Figure
+from benchmarks.http_server import http_server
 from benchmarks.request_rate import processor_seconds
 from kalda import Admin, NewTopic, Producer
 from kalda.testing import KaldaProcess
@@ -48,19 +45,19 @@ def run() -> list[Figure]:
 
 
 def _measure(directory: Path, count: int) -> list[Figure]:
-    with KaldaProcess(directory / "data") as kalda, _gateway(kalda.bootstrap) as (process, address):
+    with KaldaProcess(directory / "data") as kalda, http_server(kalda.bootstrap) as (pid, address):
         with Admin(bootstrap_servers=kalda.bootstrap) as admin:
             admin.create_topics([NewTopic(_TOPIC, partitions=3, replication_factor=1)])
-        idle_bytes = psutil.Process(process.pid).memory_info().rss
+        idle_bytes = psutil.Process(pid).memory_info().rss
         with _Readers(address, count) as readers, Producer(bootstrap_servers=kalda.bootstrap) as producer:
             warm = _produce(producer, _WARM_UP_SECONDS)
             readers.wait_events(warm * count)
-            before, began = processor_seconds(process.pid), time.monotonic()
+            before, began = processor_seconds(pid), time.monotonic()
             sent = _produce(producer, _SECONDS)
             readers.wait_events((warm + sent) * count)
-            used, seconds = processor_seconds(process.pid) - before, time.monotonic() - began
+            used, seconds = processor_seconds(pid) - before, time.monotonic() - began
             received = readers.events - warm * count
-            reader_bytes = (psutil.Process(process.pid).memory_info().rss - idle_bytes) / count
+            reader_bytes = (psutil.Process(pid).memory_info().rss - idle_bytes) / count
     label = f"{count} readers, {_EVENTS_PER_SECOND} events/s"
     return [
         (f"processor time of the gateway, {label}", used / seconds, "cores"),
@@ -81,31 +78,18 @@ def _produce(producer: "Producer[bytes | None, bytes | None]", seconds: float) -
     return count
 
 
-@contextlib.contextmanager
-def _gateway(bootstrap: str) -> "Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]":
-    command = [sys.executable, "-m", "kalda", "http", "--bootstrap-server", bootstrap, "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        host, _, port = process.stdout.readline().strip().rpartition("=")[2].rpartition(":")
-        yield process, (host, int(port))
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
 class _Readers:
     """Open streams whose events a thread counts; a context manager."""
 
-    def __init__(self, address: tuple[str, int], count: int) -> None:
+    def __init__(self, address: str, count: int) -> None:
+        host, _, port = address.rpartition(":")
         self.events = 0
         self._is_over = False
         self._poller: Final = select.epoll()
         self._sockets: Final[dict[int, socket.socket]] = {}
-        request = f"GET /v1/topics/{_TOPIC}/stream HTTP/1.1\r\nhost: {address[0]}\r\n\r\n".encode()
+        request = f"GET /v1/topics/{_TOPIC}/stream HTTP/1.1\r\nhost: {host}\r\n\r\n".encode()
         for _ in range(count):
-            opened = socket.create_connection(address)
+            opened = socket.create_connection((host, int(port)))
             opened.sendall(request)
             self._sockets[opened.fileno()] = opened
         for opened in self._sockets.values():
