@@ -19,7 +19,8 @@ from kalda.broker.replicas.replica_selector import RackAwareReplicaSelector
 from kalda.broker.replicas.replication_quota import LEADER_REPLICAS, ReplicationQuota
 from kalda.broker.requests.api import Pending, RequestContext
 from kalda.broker.requests.handlers.fetch import FetchParts, handle_fetch
-from kalda.broker.requests.handlers.produce import ProduceParts, handle_produce
+from kalda.broker.requests.handlers.produce import handle_produce
+from kalda.broker.requests.produce_results import ProduceParts
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.security.authorizer import Authorizer
 from kalda.broker.transactions.marker_appends import MarkerAppends
